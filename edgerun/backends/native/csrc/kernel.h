@@ -1,0 +1,67 @@
+/* What every kernel sees. A kernel is two functions: `check`, compiled once for the baseline ISA and run whenever the
+ * shapes are (re)bound, and `run`, compiled for every ISA level. After a successful check, run must not touch memory
+ * outside its views and its scratch. Neither allocates. */
+#ifndef EDGERUN_KERNEL_H
+#define EDGERUN_KERNEL_H
+#include <stddef.h>
+#include <stdint.h>
+#include "plan_format.h"
+
+typedef struct er_pool er_pool;
+
+/* A tensor as a kernel sees it: dim[0..rank) in elements, last dim contiguous. `ld` is the distance in elements between
+ * consecutive rows of the last dim; dim[rank-1] when dense. Absent optional input: data NULL and dtype 0. */
+typedef struct {
+  void *data;
+  int32_t dtype, rank;
+  int64_t dim[ER_MAX_RANK];
+  int64_t ld;
+} er_view;
+
+typedef struct {
+  const er_view *in, *out;
+  int n_in, n_out;
+  const int32_t *param; /* floats are stored by bit pattern: er_param_f32() */
+  int n_param;
+  void *scratch;        /* 64-byte aligned */
+  size_t scratch_bytes;
+  er_pool *pool;        /* already limited to the threads this node may use */
+  char *error;          /* check: on failure, a sentence of at most 160 bytes goes here */
+} er_call;
+
+typedef int (*er_check_fn)(const er_call *c); /* 0 = valid, else c->error is set */
+typedef void (*er_run_fn)(const er_call *c);
+
+/* fn(ctx, item, thread) for every item in [0, n), spread over the pool; returns when all are done. thread < er_pool_threads(). */
+typedef void (*er_task_fn)(void *ctx, int item, int thread);
+void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n);
+int er_pool_threads(const er_pool *p); /* at least 1; only those this node may use */
+
+static inline float er_param_f32(const er_call *c, int i) { union { int32_t i; float f; } u = { c->param[i] }; return u.f; }
+static inline int64_t er_numel(const er_view *v) { int64_t n = 1; for (int i = 0; i < v->rank; i++) n *= v->dim[i]; return n; }
+static inline int er_itemsize(int dtype) {
+  switch (dtype) {
+    case ER_F64: case ER_I64: case ER_U64: return 8;
+    case ER_F32: case ER_I32: case ER_U32: return 4;
+    case ER_F16: case ER_BF16: case ER_I16: case ER_U16: return 2;
+    case ER_I8: case ER_U8: case ER_BOOL: return 1;
+    default: return 0;
+  }
+}
+/* For check functions: ER_REQUIRE(c, condition, "sentence %d", x); returns 1 from the caller when it does not hold. */
+int er_fail(const er_call *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define ER_REQUIRE(c, cond, ...) do { if (!(cond)) return er_fail((c), __VA_ARGS__); } while (0)
+
+/* Fused activations of convolution and matmul epilogues; p0 and p1 are parameters. The enum of edgerun/ops/activation.py. */
+enum er_act {
+  ER_ACT_NONE = 0, ER_ACT_CLAMP = 1 /* [p0, p1], NaN passes */, ER_ACT_LEAKY = 2 /* slope p0 */, ER_ACT_SIGMOID = 3, ER_ACT_SILU = 4,
+  ER_ACT_HARDSIGMOID = 5 /* clamp(p0 x + p1, 0, 1) */, ER_ACT_HARDSWISH = 6 /* x clamp(x/6 + 1/2, 0, 1) */, ER_ACT_GELU = 7 /* erf form */,
+  ER_ACT_GELU_TANH = 8, ER_ACT_TANH = 9, ER_ACT_ELU = 10 /* alpha p0 */, ER_ACT_PRELU = 11 /* slope per channel: extra input */,
+};
+/* Where the residual input enters: v = acc + bias; BEFORE: act(v + res); AFTER: act(v) + res. */
+enum er_res { ER_RES_NONE = 0, ER_RES_BEFORE = 1, ER_RES_AFTER = 2 };
+
+/* The kernel table: kernels.def lists every kernel once, as ER_KERNEL(name) with its contract as a comment.
+ * Each ISA level has its own array of run functions in that order; the check functions are shared. */
+typedef struct { const char *isa; const er_run_fn *run; } er_isa_level;
+#endif
