@@ -1,0 +1,1 @@
+"""What runs a graph: numpy (the reference), native (the C runtime), wgpu, cuda."""

@@ -1,0 +1,1 @@
+"""The native backend: graphs compiled to plans that the C runtime executes."""

@@ -1,0 +1,212 @@
+"""From core ops to native kernels: each op has one lowering function that picks kernels and packs weights.
+
+    @lowers("conv")
+    def conv(node: Node, cx: Lowering) -> None:
+        weight = cx.constant(node.inputs[1])
+        packed = cx.weight(pack(weight), hint=node.inputs[1])
+        cx.emit("conv_f32", [node.inputs[0], packed, ...], node.outputs, params=[...], scratch=..., why="...")
+
+A lowering may emit several native nodes with intermediates made by `cx.temp`. What it cannot do it refuses with
+UnsupportedError; the driver collects the refusals of the whole graph and reports them together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from edgerun.dims import DimLike, bounds, product
+from edgerun.dtypes import DType, from_numpy
+from edgerun.errors import ShapeError, UnsupportedError
+from edgerun.graph import Graph, Node, Shape, Tensor
+
+Param: TypeAlias = "int | float | DimLike"
+"""One 32-bit parameter word: int as is, float by bit pattern, Dim as a patch evaluated at every binding."""
+
+ARCHES = ("x86_64", "aarch64", "armv7", "riscv64", "wasm32")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A kernel that was considered for a layer, with the predicted cost relative to the chosen one."""
+
+    kernel: str
+    reason: str
+    relative_cost: float | None = None
+
+
+@dataclass(slots=True)
+class NativeTensor:
+    """A tensor of the plan: computed (in the arena) or a weight (data set)."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    data: np.ndarray | None = None
+
+
+@dataclass(slots=True)
+class NativeNode:
+    """One kernel call of the plan."""
+
+    kernel: str
+    inputs: list[str]
+    outputs: list[str]
+    params: list[Param]
+    scratch: DimLike = 0
+    """Bytes of arena scratch, shared by the threads of this node."""
+    in_place: tuple[tuple[int, int], ...] = ()
+    """Pairs (output, input) that may share memory, element for element."""
+    view: bool = False
+    """True when output 0 is input 0's bytes under another shape (reshape): no kernel runs if the planner can alias."""
+    strided_inputs: tuple[int, ...] = ()
+    """Inputs that may have a row stride (er_view.ld) larger than their last dim."""
+    strided_outputs: tuple[int, ...] = ()
+    max_threads: int = 0
+    name: str = ""
+    op: str = ""
+    """The core op it came from."""
+    macs: DimLike = 0
+    why: str = ""
+    alternatives: list[Alternative] = field(default_factory=list)
+
+
+class Lowering:
+    """Collects native nodes and tensors while the graph is lowered. `graph` is read only."""
+
+    def __init__(self, graph: Graph, arch: str, options: dict[str, object] | None = None) -> None:
+        if arch not in ARCHES:
+            raise UnsupportedError(f"there is no native architecture {arch!r}", hint="one of " + ", ".join(ARCHES))
+        self.graph = graph
+        self.arch = arch
+        self.options = options or {}
+        self.nodes: list[NativeNode] = []
+        self.tensors: dict[str, NativeTensor] = {}
+        self._current: Node | None = None
+        self._shared_weights: dict[tuple[str, str], str] = {}
+
+    # -- queries
+    def tensor(self, name: str) -> Tensor | NativeTensor:
+        """The graph's tensor, or a temporary of this lowering."""
+        found = self.tensors.get(name) or self.graph.tensors.get(name)
+        if found is None:
+            raise ShapeError(f"tensor {name!r} does not exist")
+        return found
+
+    def shape(self, name: str) -> Shape:
+        """The shape; UnsupportedError when even the rank is unknown."""
+        shape = self.tensor(name).shape
+        if shape is None:
+            raise UnsupportedError(f"the rank of tensor {name!r} depends on the data")
+        return shape
+
+    def dtype(self, name: str) -> DType:
+        return self.tensor(name).dtype
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The data of a weight, or None when it is computed or absent."""
+        return self.tensor(name).data if name else None
+
+    def upper(self, d: DimLike) -> int:
+        """Largest value of a dimension. Raises UnsupportedError when it is unbounded."""
+        high = bounds(d, self.graph.symbols)[1]
+        if high is None:
+            raise UnsupportedError(f"dimension {d} has no upper bound", hint="give one with --dim NAME=LOW..HIGH")
+        return high
+
+    def upper_size(self, name: str) -> int:
+        """Largest number of elements of a tensor."""
+        return self.upper(product(self.shape(name)))
+
+    # -- building
+    def temp(self, dtype: DType, shape: Shape, hint: str = "temp") -> str:
+        """Declare an intermediate tensor and return its name."""
+        name = f"{hint}#{len(self.tensors)}"
+        self.tensors[name] = NativeTensor(name, dtype, tuple(shape))
+        return name
+
+    def weight(self, array: np.ndarray, hint: str = "weight", *, key: tuple[str, str] | None = None) -> str:
+        """Store a packed weight and return its name. Equal `key` (source tensor, packing) shares one copy."""
+        if key is not None and key in self._shared_weights:
+            return self._shared_weights[key]
+        name = f"{hint}#{len(self.tensors)}"
+        array = np.ascontiguousarray(array)
+        self.tensors[name] = NativeTensor(name, from_numpy(array.dtype), tuple(array.shape), array)
+        if key is not None:
+            self._shared_weights[key] = name
+        return name
+
+    def emit(
+        self,
+        kernel: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        params: Sequence[Param] = (),
+        *,
+        scratch: DimLike = 0,
+        in_place: Sequence[tuple[int, int]] = (),
+        view: bool = False,
+        strided_inputs: Sequence[int] = (),
+        strided_outputs: Sequence[int] = (),
+        max_threads: int = 0,
+        macs: DimLike = 0,
+        why: str = "",
+        alternatives: Sequence[Alternative] = (),
+    ) -> None:
+        """Append a kernel call. `inputs` may hold "" for absent optional inputs."""
+        node = self._current
+        self.nodes.append(
+            NativeNode(
+                kernel, list(inputs), list(outputs), list(params), scratch, tuple(in_place), view,
+                tuple(strided_inputs), tuple(strided_outputs), max_threads,
+                node.name if node else "", node.op if node else "", macs, why, list(alternatives),
+            )  # fmt: skip
+        )
+
+    def run(self) -> None:
+        """Lower every node of the graph. Raises UnsupportedError with `problems` naming each node that cannot be."""
+        problems: list[str] = []
+        for node in self.graph.nodes:
+            self._current = node
+            try:
+                find(node.op)(node, self)
+            except UnsupportedError as e:
+                problems.append(f"{node.op} (node {node.name!r}): {e}")
+        self._current = None
+        if problems:
+            listed = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
+            raise UnsupportedError(f"the native backend cannot run: {listed}", problems=problems)
+
+
+LowerFunction: TypeAlias = Callable[[Node, Lowering], None]
+LOWERINGS: dict[str, LowerFunction] = {}
+
+
+def lowers(name: str) -> Callable[[LowerFunction], LowerFunction]:
+    """Register the decorated function as the native lowering of core op `name`."""
+
+    def register(function: LowerFunction) -> LowerFunction:
+        if name in LOWERINGS:
+            raise ValueError(f"the native lowering of {name!r} is defined twice")
+        LOWERINGS[name] = function
+        return function
+
+    return register
+
+
+def find(name: str) -> LowerFunction:
+    """The lowering of op `name`. Raises UnsupportedError when there is none."""
+    if name not in LOWERINGS:
+        import edgerun.backends.native.ops as package
+
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"edgerun.backends.native.ops.{module.name}")
+    try:
+        return LOWERINGS[name]
+    except KeyError:
+        raise UnsupportedError("no native kernel for this op yet", hint="use --backend numpy") from None

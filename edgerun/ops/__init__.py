@@ -1,0 +1,1 @@
+"""The core ops: attributes, checks, shape rules and costs, one module per family. See `registry`."""
