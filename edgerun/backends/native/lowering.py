@@ -162,9 +162,21 @@ class Lowering:
         node = self._current
         self.nodes.append(
             NativeNode(
-                kernel, list(inputs), list(outputs), list(params), scratch, tuple(in_place), view,
-                tuple(strided_inputs), tuple(strided_outputs), max_threads,
-                node.name if node else "", node.op if node else "", macs, why, list(alternatives),
+                kernel,
+                list(inputs),
+                list(outputs),
+                list(params),
+                scratch,
+                tuple(in_place),
+                view,
+                tuple(strided_inputs),
+                tuple(strided_outputs),
+                max_threads,
+                node.name if node else "",
+                node.op if node else "",
+                macs,
+                why,
+                list(alternatives),
             )  # fmt: skip
         )
 

@@ -1,0 +1,1 @@
+"""The ONNX importer: every opset from 7 on, lowered to the core ops."""

@@ -1,0 +1,1 @@
+"""Host side: from a plan to one executable, with budgets."""
