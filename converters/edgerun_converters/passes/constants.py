@@ -1,0 +1,99 @@
+"""Constant folding and common subexpressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgerun.backends.numpy.registry import find
+from edgerun.dtypes import from_numpy
+from edgerun.errors import EdgerunError
+from edgerun.graph import Graph, Node, Tensor, captured
+from edgerun.ops.registry import spec
+from edgerun_converters.passes.editor import Editor, is_symbolic
+
+GROWTH_LIMIT = 1 << 20
+"""A fold may add at most this many bytes of weights beyond its inputs: an expanded constant costs more than it saves."""
+
+
+def fold_constants(graph: Graph, outer: dict[str, Tensor]) -> bool:
+    """Compute, with the NumPy kernels, every pure node whose inputs are all weights."""
+    editor = Editor(graph, outer)
+    for node in editor:
+        values = _evaluate(editor, node)
+        if values is None:
+            editor.keep(node)
+            continue
+        for name, value in zip(node.outputs, values, strict=False):
+            if name:
+                tensor = graph.tensors[name]
+                tensor.data = value
+                tensor.shape = tuple(value.shape)
+        editor.changed = True
+    return editor.finish()
+
+
+def _evaluate(editor: Editor, node: Node) -> list[np.ndarray] | None:
+    if not spec(node.op).pure or any(True for _ in node.subgraphs()) or is_symbolic(tuple(node.attrs.values())):
+        return None
+    arrays = [editor.constant(i) if i else None for i in node.inputs]
+    if any(a is None and i for a, i in zip(arrays, node.inputs, strict=True)):
+        return None
+    if any(editor.graph.tensors[o].kind != "tensor" for o in node.outputs if o):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result: Any = find(node.op)(*arrays, **node.attrs)
+    except (EdgerunError, ValueError, IndexError, TypeError):
+        return None  # the node fails the same way when it runs, with its name in the message
+    results = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+    added = sum(r.nbytes for r in results) - sum(a.nbytes for a in arrays if a is not None)
+    if added > GROWTH_LIMIT:
+        return None
+    for name, value in zip(node.outputs, results, strict=False):
+        if name and from_numpy(value.dtype) is not editor.graph.tensors[name].dtype:
+            raise EdgerunError(f"node {node.name!r} ({node.op}) computed {value.dtype}, declared otherwise")
+    return results
+
+
+def merge_duplicates(graph: Graph, outer: dict[str, Tensor]) -> bool:
+    """Compute equal pure nodes once, and store equal weights once (common subexpression elimination)."""
+    _merge_weights(graph)
+    seen: dict[Any, Node] = {}
+    editor = Editor(graph, outer)
+    for node in editor:
+        key = _key(node)
+        twin = seen.get(key) if key is not None else None
+        if twin is None or any(o in graph.outputs for o in node.outputs) or len(twin.outputs) != len(node.outputs):
+            if key is not None:
+                seen.setdefault(key, node)
+            editor.keep(node)
+            continue
+        for mine, other in zip(node.outputs, twin.outputs, strict=True):
+            if mine and other:
+                editor.replace(mine, other)
+    return editor.finish()
+
+
+def _key(node: Node) -> Any:
+    if not spec(node.op).pure or any(True for _ in node.subgraphs()) or captured(node):
+        return None
+    attrs = tuple(sorted((k, repr(v)) for k, v in node.attrs.items()))
+    return (node.op, tuple(node.inputs), attrs, tuple(bool(o) for o in node.outputs))
+
+
+def _merge_weights(graph: Graph) -> None:
+    seen: dict[Any, str] = {}
+    for name, tensor in list(graph.tensors.items()):
+        data = tensor.data
+        if data is None or data.dtype == object or name in graph.outputs:
+            continue
+        key = (tensor.dtype, data.shape, hash(data.tobytes()))
+        twin = seen.setdefault(key, name)
+        if twin == name:
+            continue
+        other = graph.tensors[twin].data
+        if other is not None and other.tobytes() == data.tobytes():
+            graph.replace_uses(name, twin)
+            del graph.tensors[name]
