@@ -26,7 +26,7 @@ Shape: TypeAlias = "tuple[DimLike, ...]"
 
 @dataclass(slots=True)
 class Tensor:
-    """A value in the graph. `data` is set for weights and constants; `kind` tells tensors from sequences and optionals."""
+    """A value in the graph. `data` is set for weights; `kind` tells tensors from sequences and optionals."""
 
     name: str
     dtype: DType

@@ -6,9 +6,9 @@
         return x.with_value(None)
 
 Positional parameters are the inputs in order: `x: TensorType` is required, `b: TensorType | None = None` is optional,
-`*xs: TensorType` is variadic. Keyword-only parameters are the attributes with their defaults. The function checks dtypes
-and shapes (raise ShapeError with both shapes in the message) and returns one TensorType per output (a tuple for several).
-The NumPy kernel of the same name (edgerun/backends/numpy/registry.py) has the same signature with arrays; a test
+`*xs: TensorType` is variadic. Keyword-only parameters are the attributes with their defaults. The function checks
+dtypes and shapes (raise ShapeError with both shapes in the message) and returns one TensorType per output (a tuple for
+several). The NumPy kernel of the same name (edgerun/backends/numpy/registry.py) has the same signature with arrays; a test
 compares the two signatures for every op.
 """
 
@@ -34,7 +34,7 @@ class TensorType:
     dtype: DType
     shape: Shape | None
     value: np.ndarray | None = None
-    """The elements when known: an ordinary array for constants, an object array of ints and Dims for shape arithmetic."""
+    """The elements when known: an ordinary array, or for shape arithmetic an object array of ints and Dims."""
     kind: str = "tensor"
 
     @property

@@ -52,7 +52,7 @@ def _output_channels(node: Node, weight: np.ndarray) -> int:
 
 
 def _scale_output(node: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """`weight` with each output channel multiplied by its scale. conv: [O, ...]; matmul: [K, N]; transposed: [C, ..., O/g]."""
+    """Each output channel times its scale. `weight`: conv [O, ...]; matmul [K, N]; conv_transpose [C, ..., O/group]."""
     if node.op == "conv":
         return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
     if node.op == "matmul":
@@ -120,7 +120,7 @@ def _rebuild(editor: Editor, source: Node, weight: np.ndarray, bias: np.ndarray)
 
 
 def _before(editor: Editor, node: Node) -> str | None:
-    """conv(x * s): scale the weights of each input channel instead. Only multiplication: padding would break offsets."""
+    """conv(x * s): scale the weights of each input channel. Multiplication only: padding would break offsets."""
     if node.op not in ("conv", "matmul") or not _plain(node) or (node.op == "conv" and node.attrs.get("group", 1) != 1):
         return None
     weight = editor.constant(node.inputs[1])

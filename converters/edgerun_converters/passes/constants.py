@@ -14,7 +14,7 @@ from edgerun.ops.registry import spec
 from edgerun_converters.passes.editor import Editor, is_symbolic
 
 GROWTH_LIMIT = 1 << 20
-"""A fold may add at most this many bytes of weights beyond its inputs: an expanded constant costs more than it saves."""
+"""Bytes that a fold may add to the weights beyond its inputs: a large expanded constant costs more than it saves."""
 
 
 def fold_constants(graph: Graph, outer: dict[str, Tensor]) -> bool:
