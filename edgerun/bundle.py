@@ -3,9 +3,9 @@
     u64 length of the header | header (JSON, padded with spaces) | tensor data
 
 Tensors are weights. `__metadata__` holds `edgerun.format` ("1") and `edgerun.graph` (the graph as JSON), both strings
-as safetensors wants. Tensor data starts at multiples of 64 bytes so that weights can be used from the mapped file; since
-safetensors forbids holes, the gaps are tensors called `__pad.N`. Types that safetensors lacks are stored as U8 with the
-true dtype in the graph. There is no executable content. docs/bundle-format.md is the specification.
+as safetensors wants. Tensor data starts at multiples of 64 bytes so that weights can be used from the mapped file;
+since safetensors forbids holes, the gaps are tensors called `__pad.N`. Types that safetensors lacks are stored as U8
+with the true dtype in the graph. There is no executable content. docs/bundle-format.md is the specification.
 """
 
 from __future__ import annotations

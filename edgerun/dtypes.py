@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 
 class DType(enum.Enum):
-    """An element type: value = (code, bits per element, name of the NumPy or ml_dtypes type, ONNX TensorProto number)."""
+    """An element type: value = (code, bits per element, NumPy or ml_dtypes name, ONNX TensorProto number)."""
 
     F32 = (1, 32, "float32", 1)
     F64 = (2, 64, "float64", 11)
@@ -95,7 +95,7 @@ _BY_SHORT = {d.short: d for d in DType}
 _BY_NUMPY_NAME = {d.value[2]: d for d in DType}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     name = dtype.value[2]
     try:

@@ -119,8 +119,8 @@ def load(
 ) -> Session:
     """Open a bundle (`.edge`), a plan, a packed executable, or an ONNX file (where the host part is installed).
 
-    `shapes` binds input shapes by input name, `dims` symbols by name, for bundles and ONNX files. Raises FileFormatError
-    for anything else, InputOutputError when it cannot be read, and what `from_graph` raises.
+    `shapes` binds input shapes by input name, `dims` symbols by name, for bundles and ONNX files. Raises
+    FileFormatError for anything else, InputOutputError when it cannot be read, and what `from_graph` raises.
     """
     path = Path(path)
     try:
@@ -128,7 +128,7 @@ def load(
             magic = file.read(16)
     except OSError as e:
         raise InputOutputError(f"cannot read {path}: {e.strerror}") from e
-    if magic.startswith(b"EDGEPLAN") or magic.startswith(b"\x7fELF"):
+    if magic.startswith((b"EDGEPLAN", b"\x7fELF")):
         from edgerun.backends.native.backend import open_plan
 
         return open_plan(path, threads=threads)

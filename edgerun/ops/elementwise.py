@@ -1,9 +1,9 @@
 """The elementwise op: a small straight-line program of scalar functions over broadcast inputs.
 
-`program` is a tuple of instructions `(function, dtype, *operands)`. An operand is a number: below the count of inputs it
-is that input, above it is the result of instruction `operand - inputs`. `("const", dtype, value)` is an immediate; it is
-the only instruction with a non-index operand. The last instruction is the output. The importer writes one-instruction
-programs; the fusion pass joins them; every backend compiles the same program.
+`program` is a tuple of instructions `(function, dtype, *operands)`. An operand is a number: below the count of inputs
+it is that input, above it is the result of instruction `operand - inputs`. `("const", dtype, value)` is an immediate;
+it is the only instruction with a non-index operand. The last instruction is the output. The importer writes
+one-instruction programs; the fusion pass joins them; every backend compiles the same program.
 
 >>> relu = (("const", DType.F32, 0.0), ("max", DType.F32, 0, 1))
 """

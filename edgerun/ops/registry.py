@@ -8,8 +8,8 @@
 Positional parameters are the inputs in order: `x: TensorType` is required, `b: TensorType | None = None` is optional,
 `*xs: TensorType` is variadic. Keyword-only parameters are the attributes with their defaults. The function checks
 dtypes and shapes (raise ShapeError with both shapes in the message) and returns one TensorType per output (a tuple for
-several). The NumPy kernel of the same name (edgerun/backends/numpy/registry.py) has the same signature with arrays; a test
-compares the two signatures for every op.
+several). The NumPy kernel of the same name (edgerun/backends/numpy/registry.py) has the same signature with arrays; a
+test compares the two signatures for every op.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Early evaluation: what a node's elements are, when its inputs' elements are known while converting.
 
-Shape arithmetic (Shape, Gather, Concat, Mul ...) runs on small integer tensors. With constant inputs the NumPy kernel is
-simply called. With symbolic dimensions the same kernel is called on object arrays holding ints and Dims, for the ops
+Shape arithmetic (Shape, Gather, Concat, Mul ...) runs on small integer tensors. With constant inputs the NumPy kernel
+is simply called. With symbolic dimensions the same kernel is called on object arrays holding ints and Dims, for the ops
 that say `symbolic=True`: NumPy moves objects about like numbers, and Dim supplies the arithmetic.
 """
 

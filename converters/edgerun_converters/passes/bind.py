@@ -15,8 +15,8 @@ from edgerun.ops.values import infer_values
 def bind(graph: Graph, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, Any]) -> Graph:
     """A copy of `graph` with input shapes and symbols bound.
 
-    `shapes`: input name -> full shape. `dims`: symbol -> number, or (low, high) to bound it. Raises UsageError for unknown
-    names and for contradictions.
+    `shapes`: input name -> full shape. `dims`: symbol -> number, or (low, high) to bound it. Raises UsageError for
+    unknown names and for contradictions.
     """
     values: dict[str, int] = {}
     result = graph.copy()
