@@ -47,7 +47,7 @@ typedef struct {
   uint64_t checksum;     /* FNV-1a 64 of bytes [128, total_bytes - weights) i.e. everything but header and WEIGHTS */
   uint64_t weights_checksum; /* FNV-1a 64 over 8-byte words of WEIGHTS (zero padded): verified by selftest */
   uint32_t n_inputs, n_outputs;
-  uint8_t reserved[48];
+  uint8_t reserved[56];
 } er_pheader;
 
 typedef struct { uint32_t kind, count; uint64_t offset, bytes; } er_psection;
