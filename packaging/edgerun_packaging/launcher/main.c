@@ -1,0 +1,43 @@
+/* Entry point of a packed model. */
+#include <string.h>
+#include "launcher.h"
+
+er_model *load_model(const packed *p, const options *o, int threads) {
+  er_model *model = NULL;
+  const char *error = NULL;
+  int status = er_load(p->plan, (size_t)p->plan_bytes, threads, &model, &error);
+  if (!error) error = "unknown reason";
+  if (status == ER_NO_MEMORY)
+    fail(EXIT_HARDWARE, "not enough memory for %llu bytes of activations: %s", (unsigned long long)p->header->arena_bytes, error);
+  if (status == ER_UNSUPPORTED) fail(EXIT_HARDWARE, "this machine cannot run the model: %s", error);
+  if (status != ER_OK) fail(EXIT_IO, "the plan in this file is not valid: %s; pack it again", error);
+  if (o->isa && er_set_isa(model, o->isa))
+    fail(EXIT_HARDWARE, "this CPU has no level '%s'; it would choose %s", o->isa, er_isa(model));
+  return model;
+}
+
+int main(int argc, char **argv) {
+  static options o;
+  static packed p;
+  double started = seconds_now();
+  int status = EXIT_OK;
+  set_program(argc > 0 ? argv[0] : NULL);
+  if (argc == 2 && !strcmp(argv[1], "--version")) {
+    out("edgerun %s\n", er_version());
+    out_flush();
+    return EXIT_OK;
+  }
+  parse_options(&o, argc, argv);
+  if (o.help || !o.verb) {
+    print_help(&o);
+    status = o.help || argc == 1 ? EXIT_OK : EXIT_USAGE;
+  } else {
+    packed_open(&p, argc > 0 ? argv[0] : NULL);
+    if (!strcmp(o.verb, "info")) status = verb_info(&p, &o);
+    else if (!strcmp(o.verb, "run")) status = verb_run(&p, &o, started);
+    else if (!strcmp(o.verb, "bench")) status = verb_bench(&p, &o, started);
+    else status = verb_selftest(&p, &o);
+  }
+  out_flush();
+  return status;
+}

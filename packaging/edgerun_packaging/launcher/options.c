@@ -1,0 +1,142 @@
+/* The command line. The words and flags are those of the Python tool. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "launcher.h"
+
+static const char *const verbs[] = {"info", "run", "bench", "selftest"};
+
+/* Edit distance of two short words, for "did you mean". */
+static int distance(const char *a, const char *b) {
+  int row[24];
+  int n = (int)strlen(b);
+  if (n >= 23) return 99;
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; a[i - 1]; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      int change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+      row[j] = change < best ? change : best;
+    }
+  }
+  return row[n];
+}
+
+static const char *check_verb(const char *word) {
+  const char *near = NULL;
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+    if (!strcmp(word, verbs[i])) return verbs[i];
+    if (distance(word, verbs[i]) <= 2) near = verbs[i];
+  }
+  if (near) fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
+  fail(EXIT_USAGE, "there is no command '%s'; the commands are info, run, bench, selftest (see --help)", word);
+}
+
+long parse_count(const char *text, const char *what, long low, long high) {
+  char *end;
+  errno = 0;
+  long n = strtol(text, &end, 10);
+  if (end == text || *end || errno || n < low || n > high)
+    fail(EXIT_USAGE, "%s takes a whole number from %ld to %ld, not '%s'", what, low, high, text);
+  return n;
+}
+
+/* NAME=VALUE; a value alone gets name NULL. Tensor names may hold '=' no more than file names may. */
+static void add_named(options *o, named *list, int *count, const char *text, const char *flag) {
+  if (*count == MAX_IO) fail(EXIT_USAGE, "%s is given more than %d times", flag, MAX_IO);
+  const char *equals = strchr(text, '=');
+  named *entry = &list[(*count)++];
+  entry->name = NULL;
+  entry->value = equals ? equals + 1 : text;
+  if (!equals) return;
+  size_t n = (size_t)(equals - text);
+  if (n + 1 > sizeof o->shape_names - o->names_used) fail(EXIT_USAGE, "the names given with %s are too long", flag);
+  memcpy(o->shape_names + o->names_used, text, n);
+  o->shape_names[o->names_used + n] = 0;
+  entry->name = o->shape_names + o->names_used;
+  o->names_used += n + 1;
+}
+
+static void set_format(options *o, const char *value) {
+  o->json = !strcmp(value, "json");
+  if (!o->json && strcmp(value, "table")) fail(EXIT_USAGE, "--format takes table or json here, not '%s'", value);
+}
+
+/* The value of option `flag` if argv[*i] is that option, as `--flag value` or `--flag=value`. */
+static const char *value_of(const char *flag, int argc, char **argv, int *i) {
+  size_t n = strlen(flag);
+  if (strncmp(argv[*i], flag, n)) return NULL;
+  if (argv[*i][n] == '=') return argv[*i] + n + 1;
+  if (argv[*i][n]) return NULL;
+  if (*i + 1 >= argc) fail(EXIT_USAGE, "%s needs a value", flag);
+  return argv[++*i];
+}
+
+static void parse_option(options *o, int argc, char **argv, int *i) {
+  const char *v;
+  const char *flag = argv[*i];
+  if (!strcmp(flag, "--help") || !strcmp(flag, "-h")) o->help = 1;
+  else if (!strcmp(flag, "--json")) o->json = 1;
+  else if (!strcmp(flag, "--layers")) o->layers = 1;
+  else if (!strcmp(flag, "--force")) o->force = 1;
+  else if ((v = value_of("--format", argc, argv, i))) set_format(o, v);
+  else if ((v = value_of("--input", argc, argv, i))) add_named(o, o->input, &o->n_input, v, "--input");
+  else if ((v = value_of("--shape", argc, argv, i))) add_named(o, o->shape, &o->n_shape, v, "--shape");
+  else if ((v = value_of("--output-dir", argc, argv, i))) o->output_dir = v;
+  else if ((v = value_of("--threads", argc, argv, i))) o->threads = v;
+  else if ((v = value_of("--isa", argc, argv, i))) o->isa = v;
+  else if ((v = value_of("--seed", argc, argv, i))) o->seed = (uint64_t)parse_count(v, "--seed", 0, 1000000000);
+  else if ((v = value_of("--runs", argc, argv, i))) o->runs = parse_count(v, "--runs", 1, 1000000);
+  else if ((v = value_of("--warmup", argc, argv, i))) o->warmup = parse_count(v, "--warmup", 0, 1000000);
+  else if ((v = value_of("--seconds", argc, argv, i))) {
+    char *end;
+    o->seconds = strtod(v, &end);
+    if (end == v || *end || !(o->seconds > 0) || o->seconds > 86400)
+      fail(EXIT_USAGE, "--seconds takes a number above 0 and up to 86400, not '%s'", v);
+  } else {
+    fail(EXIT_USAGE, "there is no option '%s'; see --help", flag);
+  }
+}
+
+void parse_options(options *o, int argc, char **argv) {
+  o->warmup = 3;
+  o->seconds = 2;
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] == '-' && argv[i][1]) parse_option(o, argc, argv, &i);
+    else if (!o->verb) o->verb = check_verb(argv[i]);
+    else fail(EXIT_USAGE, "'%s' is one word too many; see --help", argv[i]);
+  }
+}
+
+void print_help(const options *o) {
+  const char *p = program();
+  const char *verb = o->verb ? o->verb : "";
+  if (!strcmp(verb, "info")) {
+    out("Show what is inside: model, target, inputs, outputs, memory.\n\n  $ %s info\n  $ %s info --json\n", p, p);
+  } else if (!strcmp(verb, "run")) {
+    out("Run the model once.\n\n  $ %s run --input x=photo.npy --output-dir results\n  $ %s run --input random --json\n\n", p, p);
+    out("  --input [NAME=]SOURCE   file.npy, file.npz (stored), file.raw (plain bytes), random, zeros, or - (npy on standard\n"
+        "                          input); without NAME: the only input, or every member of an .npz\n"
+        "  --shape NAME=1,3,8,8    shape of an input whose dimensions are free (random, zeros, raw)\n"
+        "  --output-dir DIR        write each output to DIR/NAME.npy\n  --force                 replace files that exist\n"
+        "  --seed N                for random inputs (default 0)\n");
+  } else if (!strcmp(verb, "bench")) {
+    out("Measure latency and memory; load, first run and steady runs apart.\n\n  $ %s bench\n  $ %s bench --threads sweep --layers\n\n", p, p);
+    out("  --threads N|sweep|1,2,4 thread counts to measure (default: one per big core)\n"
+        "  --runs N                timed runs (default: as many as fit into --seconds)\n"
+        "  --seconds S             time of the steady phase (default 2)\n  --warmup N              untimed runs before it (default 3)\n"
+        "  --layers                time of every layer\n  --input, --shape        as for run (default random)\n");
+  } else if (!strcmp(verb, "selftest")) {
+    out("Check the weights and replay the stored golden vectors; exit 1 when an output is wrong.\n\n  $ %s selftest\n", p);
+  } else {
+    out("A packed model: one file that runs itself.\n\n  $ %s run --input random\n\n", p);
+    out("  info       what is inside: model, target, inputs, outputs, memory\n  run        run once on given inputs\n"
+        "  bench      latency percentiles and memory\n  selftest   check weights and golden vectors\n\n"
+        "`%s COMMAND --help` tells more.\n", p);
+  }
+  out("\nFor all commands: --format table|json (--json), --threads N, --isa LEVEL, --help, --version\n"
+      "Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error\n");
+}

@@ -1,0 +1,121 @@
+/* Opening oneself: ELF | padding | plan at a multiple of 64 KiB | 64-byte footer. docs/packed-file-format.md. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "launcher.h"
+
+#define PACK_MAGIC "EDGEPACK"
+#define PACK_VERSION 1
+#define PACK_ALIGNMENT 65536 /* the largest page size of the supported architectures */
+
+typedef struct {
+  char magic[8];
+  uint32_t version, arch;
+  uint64_t plan_offset, plan_bytes;
+  uint64_t header_checksum; /* FNV-1a 64 of the plan's 128-byte header, which the plan's own checksum leaves out */
+  uint64_t stub_bytes;
+  uint64_t reserved;
+  uint64_t checksum;        /* FNV-1a 64 of the 56 bytes before */
+} pack_footer;
+_Static_assert(sizeof(pack_footer) == 64, "layout");
+
+#if defined(__x86_64__)
+#define OWN_ARCH ER_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OWN_ARCH ER_ARCH_AARCH64
+#elif defined(__arm__)
+#define OWN_ARCH ER_ARCH_ARMV7
+#elif defined(__riscv) && __riscv_xlen == 64
+#define OWN_ARCH ER_ARCH_RISCV64
+#else
+#error "no plan architecture for this machine"
+#endif
+
+uint64_t fnv1a(const void *data, uint64_t bytes) {
+  const uint8_t *p = data;
+  uint64_t h = 0xcbf29ce484222325u;
+  for (uint64_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001b3u;
+  return h;
+}
+
+uint64_t fnv1a_words(const void *data, uint64_t bytes) {
+  const uint8_t *p = data;
+  uint64_t h = 0xcbf29ce484222325u, word;
+  for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+    memcpy(&word, p + i, 8);
+    h = (h ^ word) * 0x100000001b3u;
+  }
+  if (bytes % 8) {
+    word = 0;
+    memcpy(&word, p + bytes / 8 * 8, bytes % 8);
+    h = (h ^ word) * 0x100000001b3u;
+  }
+  return h;
+}
+
+/* /proc may be missing (early boot, chroot, sandbox): the kernel also passes the path it executed. */
+static int open_self(const char *argv0) {
+  int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const char *executed = (const char *)getauxval(AT_EXECFN);
+  if (fd < 0 && executed) fd = open(executed, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && argv0) fd = open(argv0, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(EXIT_IO, "cannot open this executable to read its model: %s; mount /proc or call it by its path", strerror(errno));
+  return fd;
+}
+
+/* Returns whether the file ends in a footer; fills *f. */
+static int read_footer(int fd, uint64_t file_bytes, pack_footer *f) {
+  if (file_bytes < sizeof *f) return 0;
+  ssize_t n = pread(fd, f, sizeof *f, (off_t)(file_bytes - sizeof *f));
+  return n == (ssize_t)sizeof *f && memcmp(f->magic, PACK_MAGIC, sizeof f->magic) == 0;
+}
+
+void packed_open(packed *p, const char *argv0) {
+  int fd = open_self(argv0);
+  struct stat st;
+  pack_footer f;
+  if (fstat(fd, &st) < 0) fail(EXIT_IO, "cannot read this executable: %s", strerror(errno));
+  p->file_bytes = (uint64_t)st.st_size;
+  if (!read_footer(fd, p->file_bytes, &f))
+    fail(EXIT_IO, "this executable holds no model: its end is missing (an empty stub, a truncated copy, or stripped or "
+                  "compressed after packing); pack it again or copy it again");
+  if (f.checksum != fnv1a(&f, offsetof(pack_footer, checksum)))
+    fail(EXIT_IO, "the footer of this file is damaged (checksum); copy it again");
+  if (f.version != PACK_VERSION)
+    fail(EXIT_IO, "this file has packed-file version %u, the launcher reads version %d; pack it again", f.version, PACK_VERSION);
+  if (f.arch != OWN_ARCH)
+    fail(EXIT_IO, "the plan was made for another architecture (%u) than this launcher (%d); pack it again", f.arch, OWN_ARCH);
+  if (f.plan_offset % PACK_ALIGNMENT || f.plan_offset < f.stub_bytes || f.plan_bytes < sizeof(er_pheader) ||
+      f.plan_offset > p->file_bytes || f.plan_bytes != p->file_bytes - sizeof f - f.plan_offset)
+    fail(EXIT_IO, "the footer does not fit the size of this file (truncated or changed); copy it again");
+  if (f.plan_bytes > SIZE_MAX / 2) fail(EXIT_IO, "the model does not fit into this machine's address space");
+  void *map = mmap(NULL, (size_t)f.plan_bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)f.plan_offset);
+  if (map == MAP_FAILED) fail(EXIT_IO, "cannot map the model: %s", strerror(errno));
+  close(fd);
+  p->plan = map;
+  p->plan_bytes = f.plan_bytes;
+  p->stub_bytes = f.stub_bytes;
+  p->header = map;
+  if (f.header_checksum != fnv1a(map, sizeof(er_pheader)))
+    fail(EXIT_IO, "the plan's header is damaged (checksum); copy the file again");
+  if (memcmp(p->header->magic, ER_PLAN_MAGIC, 8) || p->header->total_bytes != p->plan_bytes)
+    fail(EXIT_IO, "the model inside this file is not a plan of the size the footer says; pack it again");
+}
+
+section packed_section(const packed *p, uint32_t kind) {
+  section none = {0};
+  uint64_t n = p->header->n_sections;
+  if (n > (p->plan_bytes - sizeof(er_pheader)) / sizeof(er_psection)) return none;
+  const er_psection *table = (const er_psection *)(p->plan + sizeof(er_pheader));
+  for (uint64_t i = 0; i < n; i++) {
+    if (table[i].kind != kind) continue;
+    if (table[i].offset > p->plan_bytes || table[i].bytes > p->plan_bytes - table[i].offset || table[i].offset % 8)
+      fail(EXIT_IO, "section %u of the plan lies outside the file; copy the file again", kind);
+    return (section){p->plan + table[i].offset, table[i].bytes, table[i].count};
+  }
+  return none;
+}

@@ -1,0 +1,124 @@
+/* Text out: one static buffer in front of standard output, so that no stdio stream (and no heap) is needed. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "launcher.h"
+
+static const char *name_of_program = "model";
+static char buffer[4096];
+static size_t used;
+
+void set_program(const char *argv0) {
+  if (!argv0 || !*argv0) return;
+  const char *slash = strrchr(argv0, '/');
+  name_of_program = slash && slash[1] ? slash + 1 : argv0;
+}
+
+const char *program(void) { return name_of_program; }
+
+static void write_all(int fd, const char *data, size_t bytes) {
+  while (bytes) {
+    ssize_t n = write(fd, data, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      if (fd == STDERR_FILENO) return;
+      used = 0;
+      if (errno == EPIPE) _exit(EXIT_IO); /* the reader has left: nothing more to say */
+      fail(EXIT_IO, "cannot write to standard output: %s", strerror(errno));
+    }
+    data += n;
+    bytes -= (size_t)n;
+  }
+}
+
+static void message(const char *format, va_list arguments) {
+  char line[1024];
+  int n = snprintf(line, sizeof line, "%s: ", name_of_program);
+  if (n < 0 || n > 256) n = 0;
+  int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, arguments);
+  size_t length = strlen(line);
+  if (m < 0) return;
+  for (size_t i = 0; i < length; i++) /* names in a hostile file must not steer the terminal or break the line */
+    if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
+  line[length++] = '\n';
+  write_all(STDERR_FILENO, line, length);
+}
+
+_Noreturn void fail(int code, const char *format, ...) {
+  out_flush();
+  va_list arguments;
+  va_start(arguments, format);
+  message(format, arguments);
+  va_end(arguments);
+  _exit(code);
+}
+
+void note(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  message(format, arguments);
+  va_end(arguments);
+}
+
+void out_flush(void) {
+  size_t n = used;
+  used = 0;
+  write_all(STDOUT_FILENO, buffer, n);
+}
+
+void out_bytes(const void *data, size_t bytes) {
+  if (bytes > sizeof buffer - used) out_flush();
+  if (bytes > sizeof buffer) {
+    write_all(STDOUT_FILENO, data, bytes);
+    return;
+  }
+  memcpy(buffer + used, data, bytes);
+  used += bytes;
+}
+
+void out(const char *format, ...) {
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  int n = vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  if (n < 0) return;
+  out_bytes(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+void out_json_text(const char *text, size_t length) {
+  out_bytes("\"", 1);
+  for (size_t i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)text[i];
+    if (c == '"' || c == '\\') out("\\%c", c);
+    else if (c < 32) out("\\u%04x", c);
+    else out_bytes(text + i, 1);
+  }
+  out_bytes("\"", 1);
+}
+
+void out_json_number(double value) {
+  if (isnan(value)) out("\"nan\"");
+  else if (isinf(value)) out(value > 0 ? "\"inf\"" : "\"-inf\"");
+  else if (value == floor(value) && fabs(value) < 1e15) out("%.0f", value);
+  else out("%.9g", value);
+}
+
+const char *dtype_name(int dtype) {
+  static const char *const names[] = {"?",  "f32", "f64", "f16", "bf16", "i8",  "i16", "i32",
+                                      "i64", "u8",  "u16", "u32", "u64",  "bool"};
+  return dtype > 0 && dtype <= ER_BOOL ? names[dtype] : "?";
+}
+
+void shape_text(char *to, size_t size, const int64_t *dim, int rank) {
+  size_t n = (size_t)snprintf(to, size, "[");
+  for (int i = 0; i < rank && n < size; i++) {
+    if (dim[i] < 0) n += (size_t)snprintf(to + n, size - n, "%s?", i ? ", " : "");
+    else n += (size_t)snprintf(to + n, size - n, "%s%lld", i ? ", " : "", (long long)dim[i]);
+  }
+  if (n < size) snprintf(to + n, size - n, "]");
+}

@@ -1,0 +1,104 @@
+/* `selftest`: are the weights intact, and does this machine compute what the reference computed at pack time? */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "launcher.h"
+
+/* A golden vector whose `io` has this bit holds samples of a computed tensor: io & ~bit is the node, see layer_ok. */
+#define GOLDEN_LAYER 0x80000000u
+
+typedef struct { int sets, values, wrong; double worst; } tally;
+
+static int is_close(double got, double want, float atol, float rtol) {
+  if (isnan(want)) return isnan(got);
+  if (isinf(want) || isinf(got)) return got == want;
+  return fabs(got - want) <= atol + rtol * fabs(want);
+}
+
+static const void *golden_data(const packed *p, const er_pgolden *g, uint64_t want_bytes, const char *name) {
+  if (g->bytes != want_bytes || g->offset > p->plan_bytes || g->bytes > p->plan_bytes - g->offset || g->offset % 8)
+    fail(EXIT_IO, "the golden vector of '%s' does not fit the model; pack it again", name);
+  return p->plan + g->offset;
+}
+
+/* The shapes of a set with free dimensions are in the manifest: golden.SET.shapes.INPUT.AXIS. */
+static void bind_set(bound *b, const packed *p, uint32_t set) {
+  const char *error = NULL;
+  char path[64];
+  for (int i = 0; i < b->n_inputs; i++) {
+    int64_t dim[ER_MAX_RANK];
+    er_io_info info;
+    er_input_info(b->model, i, &info);
+    for (int k = 0; k < info.rank; k++) {
+      snprintf(path, sizeof path, "golden.%u.shapes.%d.%d", set, i, k);
+      double d = json_number(json_find(manifest(p), path), -1);
+      if (d < 0) return; /* a model of fixed shapes is bound already */
+      dim[k] = (int64_t)d;
+    }
+    if (er_set_input_shape(b->model, i, dim, info.rank)) fail(EXIT_IO, "golden set %u has a shape the model refuses", set);
+  }
+  if (er_bind(b->model, &error)) fail(EXIT_IO, "golden set %u does not fit: %s", set, error ? error : "unknown reason");
+}
+
+static void compare(const er_io_info *info, const er_pgolden *g, const void *got, const void *want, tally *t) {
+  uint64_t n = 1, wrong = 0, first = 0;
+  for (int i = 0; i < info->rank; i++) n *= (uint64_t)info->dim[i];
+  for (uint64_t i = 0; i < n; i++) {
+    double a = element(got, info->dtype, i), b = element(want, info->dtype, i);
+    double error = fabs(a - b);
+    if (error > t->worst) t->worst = error;
+    if (!is_close(a, b, g->atol, g->rtol) && wrong++ == 0) first = i;
+  }
+  t->values += (int)n;
+  if (wrong && t->wrong++ == 0)
+    note("output '%s' of golden set %u is wrong: element %llu is %.7g, expected %.7g (%llu of %llu differ by more than %g + %g*|x|)",
+         info->name, g->set, (unsigned long long)first, element(got, info->dtype, first), element(want, info->dtype, first),
+         (unsigned long long)wrong, (unsigned long long)n, (double)g->atol, (double)g->rtol);
+}
+
+static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t n, uint32_t set, tally *t) {
+  const char *error = NULL;
+  er_io_info info;
+  bind_set(b, p, set);
+  for (uint32_t i = 0; i < n; i++) {
+    if (golden[i].set != set || golden[i].io >= (uint32_t)b->n_inputs) continue;
+    er_input_info(b->model, (int)golden[i].io, &info);
+    memcpy(er_input_data(b->model, (int)golden[i].io), golden_data(p, &golden[i], info.bytes, info.name), info.bytes);
+  }
+  if (er_run(b->model, &error)) fail(EXIT_NEGATIVE, "golden set %u: the model failed: %s", set, error ? error : "unknown reason");
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t k = golden[i].io - (uint32_t)b->n_inputs;
+    if (golden[i].set != set || golden[i].io < (uint32_t)b->n_inputs) continue;
+    if (k >= (uint32_t)b->n_outputs) fail(EXIT_IO, "golden set %u names an output that does not exist; pack it again", set);
+    er_output_info(b->model, (int)k, &info);
+    compare(&info, &golden[i], er_output_data(b->model, (int)k), golden_data(p, &golden[i], info.bytes, info.name), t);
+  }
+  t->sets++;
+}
+
+int verb_selftest(const packed *p, const options *o) {
+  static bound b;
+  tally t = {0};
+  section weights = packed_section(p, ER_SEC_WEIGHTS), stored = packed_section(p, ER_SEC_GOLDEN);
+  int weights_ok = fnv1a_words(weights.data, weights.bytes) == p->header->weights_checksum;
+  er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
+  const er_pgolden *golden = (const er_pgolden *)stored.data;
+  if (stored.count > stored.bytes / sizeof(er_pgolden)) fail(EXIT_IO, "the golden vectors are damaged; copy the file again");
+  b.model = model;
+  b.n_inputs = er_input_count(model);
+  b.n_outputs = er_output_count(model);
+  if (!weights_ok) note("the weights are damaged: their checksum differs; copy the file again");
+  for (uint32_t i = 0; i < stored.count; i++)
+    if (i == 0 || golden[i].set != golden[i - 1].set) replay(&b, p, golden, stored.count, golden[i].set, &t);
+  int ok = weights_ok && !t.wrong;
+  if (o->json)
+    out("{\"ok\": %s, \"weights_ok\": %s, \"golden_sets\": %d, \"values\": %d, \"wrong_outputs\": %d, \"max_abs_error\": %.9g, "
+        "\"isa\": \"%s\"}\n",
+        ok ? "true" : "false", weights_ok ? "true" : "false", t.sets, t.values, t.wrong, t.worst, er_isa(model));
+  else
+    out("weights %s; %d golden set(s), %d values, largest difference %.3g on %s: %s\n", weights_ok ? "intact" : "DAMAGED", t.sets,
+        t.values, t.worst, er_isa(model), ok ? "passed" : "FAILED");
+  er_free(model);
+  return ok ? EXIT_OK : EXIT_NEGATIVE;
+}
