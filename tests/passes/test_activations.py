@@ -10,6 +10,8 @@ from edgerun_converters.passes.activations import Activation, activation_program
 from edgerun_converters.passes.expressions import Expr, apply, from_program
 
 X: Expr = ("in", 0)
+K = 0.7978845608
+"""sqrt(2 / pi) as exporters write it."""
 
 
 def c(value: float) -> Expr:
@@ -57,7 +59,7 @@ SPELLINGS = {
         f(
             "mul",
             f("mul", c(0.5), X),
-            f("add", c(1.0), f("tanh", f("mul", c(0.7978845608), f("add", X, f("mul", c(0.044715), f("pow", X, c(3.0))))))),
+            f("add", c(1.0), f("tanh", f("mul", c(K), f("add", X, f("mul", c(0.044715), f("pow", X, c(3.0))))))),
         ),
         Activation("gelu_tanh"),
     ),
@@ -68,7 +70,7 @@ SPELLINGS = {
             f(
                 "add",
                 c(1.0),
-                f("tanh", f("mul", f("mul", c(0.7978845608), X), f("add", c(1.0), f("mul", f("mul", c(0.044715), X), X)))),
+                f("tanh", f("mul", f("mul", c(K), X), f("add", c(1.0), f("mul", f("mul", c(0.044715), X), X)))),
             ),
         ),
         Activation("gelu_tanh"),
