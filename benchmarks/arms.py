@@ -2,8 +2,8 @@
 
     python -m benchmarks.arms PEER MODEL THREADS
 
-The process loads the model, prints one JSON line about it, then answers each line "N" on standard input by timing N runs
-and printing them as a JSON list of milliseconds. On "rss" it prints its peak resident memory in MiB.
+The process loads the model, prints one JSON line about it, then answers each line "N" on standard input by timing N
+runs and printing them as a JSON list of milliseconds. On "rss" it prints its peak resident memory in MiB.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.arms import PEERS
@@ -124,7 +125,7 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     model = platform.processor()
     try:
-        with open("/proc/cpuinfo") as file:
+        with Path("/proc/cpuinfo").open() as file:
             model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
     except OSError:
         pass
@@ -190,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
                     print(result.error, file=sys.stderr)
     print(table(results, peers))
     if options.json:
-        with open(options.json, "w") as file:
+        with Path(options.json).open("w") as file:
             json.dump({"machine": machine(), "results": [asdict(r) for r in results]}, file, indent=1)
 
 
