@@ -1,0 +1,50 @@
+"""`edgerun convert`: model to bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgerun.cli.options import common, model_argument, parse_dims, parse_shapes, shape_options
+from edgerun.report import Report, size_text
+
+
+@click.command("convert")
+@model_argument
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: MODEL with the ending .edge.")
+@shape_options
+@click.option("--no-optimize", is_flag=True, help="Keep the graph as imported.")
+@click.option("--force", is_flag=True, help="Replace the output when it exists.")
+@common
+def command(
+    model: str, output: str | None, shapes: tuple[str, ...], dims: tuple[str, ...], no_optimize: bool, force: bool
+) -> Report:
+    """Import a model, optimise it and write a bundle (.edge).
+
+    \b
+    $ edgerun convert model.onnx
+    $ edgerun convert model.onnx --dim batch=1 --dim seq=1..512 -o model.edge
+
+    A bundle is a valid safetensors file: the graph and its weights, for every target.
+    """
+    from edgerun import bundle
+    from edgerun.errors import InputOutputError
+    from edgerun.session import load_graph
+
+    path = Path(output) if output else Path(model).with_suffix(".edge")
+    if path.exists() and not force:
+        raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
+    graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims), optimize=not no_optimize)
+    bundle.save(graph, path, force=force)
+    document = {
+        "output": str(path),
+        "bytes": path.stat().st_size,
+        "nodes": len(graph.nodes),
+        "weight_bytes": graph.weight_bytes(),
+        "inputs": [str(graph.tensors[i]) for i in graph.inputs],
+        "outputs": [str(graph.tensors[o]) for o in graph.outputs],
+    }
+    notes = [f"{path}: {size_text(path.stat().st_size)}, {len(graph.nodes)} nodes"]
+    notes += [f"input  {i}" for i in document["inputs"]] + [f"output {o}" for o in document["outputs"]]  # type: ignore[union-attr, attr-defined]
+    return Report(document, [], notes)
