@@ -105,7 +105,7 @@ def _encode_weight(array: np.ndarray) -> tuple[str, list[int], bytes | memoryvie
         text = json.dumps([_text(v) for v in array.ravel().tolist()]).encode()
         return "U8", [len(text)], text
     array = np.ascontiguousarray(array)
-    raw = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    raw = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     if dtype in _SAFETENSORS:
         return _SAFETENSORS[dtype], list(array.shape), raw
     return "U8", [len(raw)], raw
@@ -288,7 +288,7 @@ class _Reader:
             name=self.text(document.get("name", "")),
             inputs=self.names(document.get("inputs")),
             outputs=self.names(document.get("outputs")),
-            meta=document.get("meta") if isinstance(document.get("meta"), dict) else {},
+            meta=self.table(document, "meta"),
         )
         for name, pair in self.table(document, "symbols").items():
             if not (isinstance(pair, list) and len(pair) == 2 and _is_count(pair[0])):
@@ -325,7 +325,7 @@ class _Reader:
         raw = self.weights.get(f"w{key}") if _is_count(key) else None
         if raw is None or shape is None or not all(isinstance(d, int) for d in shape):
             raise BundleError(f"the data of weight {name!r} is missing")
-        numbers = tuple(int(d) for d in shape)  # type: ignore[arg-type]
+        numbers = tuple(int(d) for d in shape)
         if dtype is DType.STRING:
             values = _parse_json(b'{"values":' + raw.tobytes() + b"}", f"text of weight {name!r}")["values"]
             if not isinstance(values, list) or not all(isinstance(v, str) for v in values):

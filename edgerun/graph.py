@@ -247,7 +247,7 @@ def concrete_shape(tensor: Tensor) -> tuple[int, ...]:
             raise ShapeError(
                 f"tensor {tensor} has the symbolic dimension {d}", hint="bind it with --shape NAME=... or --dim"
             )
-    return tuple(int(d) for d in tensor.shape)  # type: ignore[arg-type]
+    return tuple(int(d) for d in tensor.shape)
 
 
 def _copy_attr(value: Any) -> Any:
