@@ -75,7 +75,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help=f"\b\n$ {STARTER}\n\nTurn a model into one small executable for an edge board.",
+    help=f"Turn a model into one small executable for an edge board.\n\n\b\n$ {STARTER}",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="How results are printed.")
 @click.option("-v", "--verbose", count=True, help="More messages; -vv also shows tracebacks.")

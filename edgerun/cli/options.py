@@ -49,15 +49,16 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds --format and -v; the verb returns a Report, or (Report, exit code), which is printed here."""
 
     @click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="How results are printed.")
+    @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
     @click.option("-v", "--verbose", count=True, help="More messages; -vv also shows tracebacks.")
     @click.pass_context
     @functools.wraps(function)
-    def wrapped(ctx: click.Context, /, *args: Any, form: str | None, verbose: int, **kwargs: Any) -> int:
-        general = ctx.obj or {}
+    def wrapped(ctx: click.Context, /, *args: Any, form: str | None, as_json: bool, verbose: int, **kwargs: Any) -> int:
         result = function(*args, **kwargs)
         report, code = result if isinstance(result, tuple) else (result, 0)
         if isinstance(report, Report):
-            click.echo(render(report, form or general.get("form") or "table"), nl=False)
+            chosen = "json" if as_json else form or (ctx.obj or {}).get("form") or "table"
+            click.echo(render(report, chosen), nl=False)
         return code
 
     return wrapped

@@ -1,0 +1,43 @@
+"""Calling packed files as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from typing import Any
+
+from edgerun.errors import BackendUnavailable, EdgerunError
+from edgerun.packed import read_footer
+
+
+def host_arch() -> str:
+    """This machine's architecture in our words."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
+
+
+def run_packed(model: str, verb: str, arguments: list[str]) -> Any:
+    """Call a packed file with --json (through qemu for another architecture) and return its document.
+
+    Raises BackendUnavailable when it cannot run here, EdgerunError with its own message when it fails.
+    """
+    arch, here = read_footer(model).arch, host_arch()
+    prefix: list[str] = []
+    if arch != here:
+        name = {"armv7": "arm"}.get(arch, arch)
+        emulator = shutil.which(f"qemu-{name}") or shutil.which(f"qemu-{name}-static")
+        if emulator is None:
+            raise BackendUnavailable(
+                f"{model} is for {arch}, this machine is {here}", hint="run it on the board, or apt install qemu-user"
+            )
+        prefix = [emulator]
+    path = os.path.abspath(model)
+    done = subprocess.run([*prefix, path, verb, "--json", *arguments], capture_output=True, text=True)
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        error = EdgerunError(done.stderr.strip().removeprefix(f"{os.path.basename(model)}: ") or f"{model} died")
+        error.exit_code = done.returncode if done.returncode > 0 else 70
+        raise error
+    return json.loads(done.stdout)
