@@ -1,6 +1,6 @@
 """The packed file: stub executable, padding, plan, footer. docs/packed-file-format.md is the specification.
 
-    stub (ELF) | zeros up to a multiple of 64 KiB | plan | footer (64 bytes)
+stub (ELF) | zeros up to a multiple of 64 KiB | plan | footer (64 bytes)
 """
 
 from __future__ import annotations
@@ -56,15 +56,24 @@ class Footer:
         """Read and check a footer of a file of `file_bytes`. Raises FileFormatError."""
         magic, version, code, offset, size, header, stub, _, checksum = _LAYOUT.unpack(data)
         if magic != MAGIC:
-            raise FileFormatError(f"{origin} is an executable without a model", hint="pack it again, and do not strip it")
+            raise FileFormatError(
+                f"{origin} is an executable without a model", hint="pack it again, and do not strip it"
+            )
         if checksum != fnv1a(data[:-8]):
             raise FileFormatError(f"the footer of {origin} is damaged (checksum)", hint="copy it again")
         if version != VERSION:
-            raise FileFormatError(f"{origin} has packed-file version {version}, this reads {VERSION}", hint="pack it again")
+            raise FileFormatError(
+                f"{origin} has packed-file version {version}, this reads {VERSION}", hint="pack it again"
+            )
         names = {v: k for k, v in ARCH_CODES.items()}
         if code not in names:
             raise FileFormatError(f"{origin} names the unknown architecture {code}", hint="pack it again")
-        if offset % ALIGNMENT or offset < stub or size < PLAN_HEADER_BYTES or offset + size + FOOTER_BYTES != file_bytes:
+        if (
+            offset % ALIGNMENT
+            or offset < stub
+            or size < PLAN_HEADER_BYTES
+            or offset + size + FOOTER_BYTES != file_bytes
+        ):
             raise FileFormatError(f"the footer of {origin} does not fit its size", hint="copy it again")
         return Footer(names[code], offset, size, header, stub)
 

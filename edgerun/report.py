@@ -62,7 +62,7 @@ def render(report: Report, form: str = "table") -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` with only types that JSON has: NaN and infinities become "nan", "inf", "-inf"; NumPy values are unwrapped."""
+    """`value` with only types that JSON has; NaN and infinities become the texts "nan", "inf" and "-inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if value is None or isinstance(value, bool | int | float | str):

@@ -50,7 +50,9 @@ def command(
         arguments += ["--runs", str(runs)] if runs else []
         arguments += ["--threads", threads] if threads else []
         arguments += ["--layers"] if layers else []
-        arguments += [word for i in inputs for word in ("--input", i)] + [word for s in shapes for word in ("--shape", s)]
+        arguments += [word for i in inputs for word in ("--input", i)] + [
+            word for s in shapes for word in ("--shape", s)
+        ]
         return _report(run_packed(model, "bench", arguments))
     return _report(_measure(model, backend, threads, runs, seconds, warmup, layers, inputs, seed, shapes, dims))
 

@@ -81,4 +81,6 @@ def _stubs() -> list[dict[str, Any]]:
         return [_row("stubs", False, "", "packing (pip install 'edgerun[host]')")]
     from edgerun_packaging.stubs import available
 
-    return [_row(f"stub {arch}", bool(path), str(path or ""), f"packing for {arch}") for arch, path in available().items()]
+    return [
+        _row(f"stub {arch}", bool(path), str(path or ""), f"packing for {arch}") for arch, path in available().items()
+    ]

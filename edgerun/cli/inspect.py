@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,7 +29,7 @@ def command(
     $ edgerun inspect model.onnx --nodes --format csv
     $ edgerun inspect ./packed-model --format json
     """
-    with open(model, "rb") as file:
+    with Path(model).open("rb") as file:
         magic = file.read(8)
     if magic == b"EDGEPLAN" or magic[:4] == b"\x7fELF":
         return _plan_report(model)
@@ -96,11 +97,9 @@ def _plan_report(model: str) -> Report:
     plan = map_plan(model)
     document: dict[str, Any] = {"file": model, "plan_bytes": len(plan), "manifest": read_manifest(plan)}
     notes = [f"plan {size_text(len(plan))}"]
-    with open(model, "rb") as file:
+    with Path(model).open("rb") as file:
         head = file.read(4)
     if head == b"\x7fELF":
-        from pathlib import Path
-
         from edgerun_packaging.elf import audit
 
         footer = read_footer(model)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from edgerun.errors import BackendUnavailable, EdgerunError
@@ -34,10 +34,10 @@ def run_packed(model: str, verb: str, arguments: list[str]) -> Any:
                 f"{model} is for {arch}, this machine is {here}", hint="run it on the board, or apt install qemu-user"
             )
         prefix = [emulator]
-    path = os.path.abspath(model)
-    done = subprocess.run([*prefix, path, verb, "--json", *arguments], capture_output=True, text=True)
+    path = Path(model).absolute()
+    done = subprocess.run([*prefix, str(path), verb, "--json", *arguments], capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        error = EdgerunError(done.stderr.strip().removeprefix(f"{os.path.basename(model)}: ") or f"{model} died")
+        error = EdgerunError(done.stderr.strip().removeprefix(f"{path.name}: ") or f"{model} died")
         error.exit_code = done.returncode if done.returncode > 0 else 70
         raise error
     return json.loads(done.stdout)

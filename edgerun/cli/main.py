@@ -79,7 +79,9 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="How results are printed.")
 @click.option("-v", "--verbose", count=True, help="More messages; -vv also shows tracebacks.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
 @click.pass_context
 def cli(ctx: click.Context, form: str | None, verbose: int) -> None:
     ctx.obj = {"form": form, "verbose": verbose}

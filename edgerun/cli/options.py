@@ -66,7 +66,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def model_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """The MODEL argument: .onnx, .edge, a plan or a packed file."""
-    return click.argument("model", type=click.Path(exists=True, dir_okay=False))(function)
+    return click.argument("model", type=click.Path())(function)
 
 
 def shape_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,9 +74,7 @@ def shape_options(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--dim", "dims", multiple=True, metavar="NAME=V|LO..HI", help="Value or range of a free dimension."
     )(function)
-    return click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME=1,3,8,8", help="Shape of an input."
-    )(function)
+    return click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,8,8", help="Shape of an input.")(function)
 
 
 def input_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -109,8 +109,8 @@ def _summary(output: dict[str, Any]) -> dict[str, Any]:
 def _write(folder: Path, results: dict[str, Any], force: bool) -> None:
     import numpy as np
 
-    from edgerun.files import atomic_write
     from edgerun.errors import InputOutputError
+    from edgerun.files import atomic_write
 
     if not folder.is_dir():
         raise InputOutputError(f"the folder {folder} does not exist", hint=f"mkdir -p {folder}")

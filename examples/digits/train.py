@@ -2,8 +2,8 @@
 
     python examples/digits/train.py            # writes digits.onnx and digits_test.npz next to this file
 
-The network: conv 3x3x16, relu, conv 3x3x32, relu, max-pool 2x2, dense 64, relu, dense 10. Images are 8x8 with values 0 to
-16, scaled to 0 to 1. Seeded, so that every run gives the same weights on the same NumPy.
+The network: conv 3x3x16, relu, conv 3x3x32, relu, max-pool 2x2, dense 64, relu, dense 10. Images are 8x8 with values 0
+to 16, scaled to 0 to 1. Seeded, so that every run gives the same weights on the same NumPy.
 """
 
 from __future__ import annotations

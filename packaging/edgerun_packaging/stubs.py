@@ -1,7 +1,7 @@
 """The prebuilt executables that plans are appended to: one static file for each architecture.
 
-A stub is up to date when the key stored beside it equals the hash of the C sources. Stubs live next to this module; where
-that is read-only, in the user's cache folder. `python -m edgerun_packaging.stubs ARCH...` builds them.
+A stub is up to date when the key stored beside it equals the hash of the C sources. Stubs live next to this module;
+where that is read-only, in the user's cache folder. `python -m edgerun_packaging.stubs ARCH...` builds them.
 """
 
 from __future__ import annotations
