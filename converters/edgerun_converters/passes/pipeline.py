@@ -11,6 +11,7 @@ from edgerun_converters.passes.constants import fold_constants, merge_duplicates
 from edgerun_converters.passes.editor import Pass
 from edgerun_converters.passes.elementwise import fuse_elementwise
 from edgerun_converters.passes.epilogue import fuse_epilogues
+from edgerun_converters.passes.norms import recognise_norms
 from edgerun_converters.passes.simplify import simplify
 from edgerun_converters.passes.transposes import sink_transposes
 
@@ -27,6 +28,7 @@ class Stage:
 PIPELINE: tuple[Stage, ...] = (
     Stage("constants", (fold_constants, simplify, merge_duplicates), rounds=4),
     Stage("layout", (sink_transposes, simplify, fold_constants, merge_duplicates), rounds=4),
+    Stage("norms", (recognise_norms,), rounds=4),
     Stage("affine", (fold_affine, simplify, fold_constants), rounds=4),
     Stage("activations", (recognise_activations, simplify), rounds=2),
     Stage("epilogues", (fuse_epilogues,), rounds=8),
