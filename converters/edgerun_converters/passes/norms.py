@@ -112,7 +112,7 @@ def _normalisation(editor: Editor, node: Node) -> str | None:
         shape = editor.tensor(value).shape
         if shape is None or not all(isinstance(d, int) for d in shape[moment.axis :]):
             return None
-        ones = editor.const(np.ones([int(d) for d in shape[moment.axis :]], np.float32), "ones")  # type: ignore[call-overload]
+        ones = editor.const(np.ones([int(d) for d in shape[moment.axis :]], np.float32), "ones")
         return editor.emit("rms_norm", [value, ones], axis=moment.axis, epsilon=moment.epsilon)
     return None
 
@@ -153,7 +153,7 @@ def _parameter(editor: Editor, name: str, axis: int, data: np.ndarray) -> np.nda
     shape = editor.tensor(name).shape
     if shape is None or not all(isinstance(d, int) for d in shape[axis:]) or data.ndim > len(shape):
         return None
-    target = tuple(int(d) for d in shape[axis:])  # type: ignore[arg-type]
+    target = tuple(int(d) for d in shape[axis:])
     outer = data.shape[: max(0, data.ndim - len(target))]
     if any(d != 1 for d in outer):
         return None
