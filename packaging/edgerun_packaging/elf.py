@@ -56,7 +56,7 @@ def audit(data: bytes, origin: str = "file") -> Audit:
     """Examine an executable or library. Raises FileFormatError for anything that is not a sound ELF file."""
     try:
         return _audit(data, origin)
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
+    except (struct.error, IndexError, ValueError, OverflowError) as e:
         raise FileFormatError(f"{origin} is a broken ELF file: {e}") from e
 
 
@@ -108,7 +108,11 @@ def _needed(data: bytes, dynamic: Segment, segments: list[Segment], wide: bool) 
     table = dict(entries)
     address = table.get(_DT_STRTAB, 0)
     base = next(
-        (s.offset + address - s.address for s in segments if s.kind == _PT_LOAD and s.address <= address < s.address + s.file_bytes),
+        (
+            s.offset + address - s.address
+            for s in segments
+            if s.kind == _PT_LOAD and s.address <= address < s.address + s.file_bytes
+        ),
         None,
     )
     if base is None:
