@@ -87,7 +87,9 @@ def describe(excess: Sequence[Excess], remedies: Sequence[Remedy]) -> str:
     lines = []
     for e in excess:
         over = size_text(e.needed - e.limit)
-        lines.append(f"{e.budget} budget exceeded: {size_text(e.needed)} needed, {size_text(e.limit)} allowed, {over} over")
+        lines.append(
+            f"{e.budget} budget exceeded: {size_text(e.needed)} needed, {size_text(e.limit)} allowed, {over} over"
+        )
         width = max(len(p.part) for p in e.parts)
         lines += [
             f"  {p.part:<{width}}  {size_text(p.bytes):>10}  {100 * p.bytes / max(e.needed, 1):5.1f} %"
