@@ -11,23 +11,36 @@ static uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-static uint16_t half_from_float(float f) { /* for values in [-1, 1) that are multiples of 2^-10: exact but for subnormals */
-  union { float f; uint32_t u; } v = {f};
+/* For multiples of 2^-10 in [-1, 1): those are normal numbers or zero in half precision. */
+static uint16_t half_from_float(float f) {
+  union {
+    float f;
+    uint32_t u;
+  } v = {f};
   uint32_t sign = v.u >> 16 & 0x8000, exponent = v.u >> 23 & 255;
   return (uint16_t)(f == 0 ? sign : sign | ((exponent - 112) << 10) | (v.u >> 13 & 1023));
 }
 
-/* Floats: multiples of 2^-10 in [-1, 1), exact in every float type but bf16 (cut off). Bytes: all values. Wider integers and
- * bools: 0 or 1, so that they are valid as indices and masks. */
+/* Floats: multiples of 2^-10 in [-1, 1), exact in every float type but bf16 (cut off). Bytes: all values. Wider
+ * integers and bools: 0 or 1, so that they are valid as indices and masks. */
 void fill_random(void *to, int dtype, uint64_t bytes, uint64_t seed) {
   for (uint64_t i = 0, n; i < bytes; i += n) {
     uint64_t index, r;
     float f;
-    union { float f; uint32_t u; } word;
+    union {
+      float f;
+      uint32_t u;
+    } word;
     switch (dtype) {
-      case ER_F64: case ER_I64: case ER_U64: n = 8; break;
-      case ER_F32: case ER_I32: case ER_U32: n = 4; break;
-      case ER_I8: case ER_U8: case ER_BOOL: n = 1; break;
+      case ER_F64:
+      case ER_I64:
+      case ER_U64: n = 8; break;
+      case ER_F32:
+      case ER_I32:
+      case ER_U32: n = 4; break;
+      case ER_I8:
+      case ER_U8:
+      case ER_BOOL: n = 1; break;
       default: n = 2;
     }
     index = i / n;
@@ -40,8 +53,12 @@ void fill_random(void *to, int dtype, uint64_t bytes, uint64_t seed) {
       case ER_F64: memcpy(at, &(double){f}, 8); break;
       case ER_F16: memcpy(at, &(uint16_t){half_from_float(f)}, 2); break;
       case ER_BF16: memcpy(at, &(uint16_t){(uint16_t)(word.u >> 16)}, 2); break;
-      case ER_I8: case ER_U8: *(uint8_t *)at = (uint8_t)(r >> 56); break;
-      default: memset(at, 0, n); *(uint8_t *)at = (uint8_t)(r >> 63); break; /* little-endian */
+      case ER_I8:
+      case ER_U8: *(uint8_t *)at = (uint8_t)(r >> 56); break;
+      default:
+        memset(at, 0, n);
+        *(uint8_t *)at = (uint8_t)(r >> 63);
+        break; /* little-endian */
     }
   }
 }
@@ -99,13 +116,13 @@ static void check_feed(const feed *f, const er_io_info *info) {
   if (f->kind != FROM_FILE) return;
   if (f->type.dtype == 0) {
     if (f->type.bytes != info->bytes)
-      fail(EXIT_USAGE, "%s holds %llu bytes, input '%s' takes %llu", f->file.path, (unsigned long long)f->type.bytes, info->name,
-           (unsigned long long)info->bytes);
+      fail(EXIT_USAGE, "%s holds %llu bytes, input '%s' takes %llu", f->file.path, (unsigned long long)f->type.bytes,
+           info->name, (unsigned long long)info->bytes);
     return;
   }
   if (f->type.dtype != info->dtype)
-    fail(EXIT_USAGE, "%s holds %s, input '%s' takes %s; convert it with numpy's astype", f->file.path, dtype_name(f->type.dtype),
-         info->name, dtype_name(info->dtype));
+    fail(EXIT_USAGE, "%s holds %s, input '%s' takes %s; convert it with numpy's astype", f->file.path,
+         dtype_name(f->type.dtype), info->name, dtype_name(info->dtype));
   int same = f->type.rank == info->rank;
   for (int i = 0; same && i < info->rank; i++) same = f->type.dim[i] == info->dim[i];
   if (same) return;
@@ -157,7 +174,8 @@ static void bind_shapes(bound *b, const array_type *given, const int *has_shape)
       fail(EXIT_USAGE, "shape %s does not fit input '%s', which takes %s", got, info.name, want);
     }
   }
-  if (symbolic && er_bind(b->model, &error)) fail(EXIT_USAGE, "the shapes do not fit: %s", error ? error : "unknown reason");
+  if (symbolic && er_bind(b->model, &error))
+    fail(EXIT_USAGE, "the shapes do not fit: %s", error ? error : "unknown reason");
 }
 
 void bind_inputs(bound *b, er_model *model, const options *o, int default_random) {
@@ -175,7 +193,8 @@ void bind_inputs(bound *b, er_model *model, const options *o, int default_random
   }
   for (int i = 0; i < o->n_input; i++) {
     const named *n = &o->input[i];
-    int for_all = !n->name && (ends_with(n->value, ".npz") || !strcmp(n->value, "random") || !strcmp(n->value, "zeros"));
+    int for_all =
+        !n->name && (ends_with(n->value, ".npz") || !strcmp(n->value, "random") || !strcmp(n->value, "zeros"));
     int first = for_all ? 0 : find_input(b, n->name);
     for (int k = first; k < (for_all ? b->n_inputs : first + 1); k++) {
       er_input_info(model, k, &info);

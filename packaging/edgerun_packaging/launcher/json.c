@@ -3,7 +3,9 @@
 #include <string.h>
 #include "launcher.h"
 
-typedef struct { const char *at, *end; } cursor;
+typedef struct {
+  const char *at, *end;
+} cursor;
 
 static void skip_space(cursor *c) {
   while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) c->at++;

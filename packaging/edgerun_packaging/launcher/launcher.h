@@ -1,4 +1,4 @@
-/* The program around a packed model: finds the plan behind its own executable and answers info, run, bench and selftest.
+/* The program around a packed model: finds the plan behind its own executable and answers info, run, bench, selftest.
  * Every file here allocates nothing but bounded static buffers; tensors live in the runtime's arena. */
 #ifndef EDGERUN_LAUNCHER_H
 #define EDGERUN_LAUNCHER_H
@@ -41,7 +41,7 @@ uint64_t fnv1a_words(const void *data, uint64_t bytes);                       /*
 typedef struct { const char *text; size_t length; } json_value;               /* text NULL: absent */
 json_value json_find(json_value document, const char *path);
 double json_number(json_value v, double otherwise);
-json_value json_unquoted(json_value v);                                       /* a string without its quotes, still escaped */
+json_value json_unquoted(json_value v); /* a string without its quotes, still escaped */
 json_value manifest(const packed *p);
 
 /* -- options.c */
@@ -71,7 +71,7 @@ typedef struct {
   uint64_t left;                                /* bytes of this member, UINT64_MAX when unknown (a pipe) */
   const char *path;
 } source;
-void npy_read_header(source *s, array_type *type);                            /* fails with EXIT_IO; leaves s at the data */
+void npy_read_header(source *s, array_type *type); /* fails with EXIT_IO; leaves s at the data */
 void source_read(source *s, void *to, uint64_t bytes);                        /* exactly `bytes`, or fails */
 void npy_write(const char *directory, const char *name, const er_io_info *info, const void *data, int force);
 int npz_open(source *s, const char *member);                                  /* 0: no such member */

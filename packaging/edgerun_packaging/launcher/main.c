@@ -8,7 +8,8 @@ er_model *load_model(const packed *p, const options *o, int threads) {
   int status = er_load(p->plan, (size_t)p->plan_bytes, threads, &model, &error);
   if (!error) error = "unknown reason";
   if (status == ER_NO_MEMORY)
-    fail(EXIT_HARDWARE, "not enough memory for %llu bytes of activations: %s", (unsigned long long)p->header->arena_bytes, error);
+    fail(EXIT_HARDWARE, "not enough memory for %llu bytes of activations: %s",
+         (unsigned long long)p->header->arena_bytes, error);
   if (status == ER_UNSUPPORTED) fail(EXIT_HARDWARE, "this machine cannot run the model: %s", error);
   if (status != ER_OK) fail(EXIT_IO, "the plan in this file is not valid: %s; pack it again", error);
   if (o->isa && er_set_isa(model, o->isa))

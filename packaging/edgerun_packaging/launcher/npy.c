@@ -25,7 +25,8 @@ source source_open(const char *path) {
 
 void source_read(source *s, void *to, uint64_t bytes) {
   char *at = to;
-  if (bytes > s->left) fail(EXIT_IO, "%s ends too early: %llu bytes are missing", s->path, (unsigned long long)(bytes - s->left));
+  if (bytes > s->left)
+    fail(EXIT_IO, "%s ends too early: %llu bytes are missing", s->path, (unsigned long long)(bytes - s->left));
   while (bytes) {
     size_t chunk = bytes > (1u << 24) ? 1u << 24 : (size_t)bytes;
     ssize_t n = s->seekable ? pread(s->fd, at, chunk, (off_t)s->offset) : read(s->fd, at, chunk);
@@ -41,7 +42,9 @@ void source_read(source *s, void *to, uint64_t bytes) {
 
 /* -- the header: a Python dict literal such as {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), } */
 
-typedef struct { const char *at, *end, *path; } parser;
+typedef struct {
+  const char *at, *end, *path;
+} parser;
 
 static _Noreturn void bad_header(const parser *p, const char *what) {
   fail(EXIT_IO, "%s has a broken .npy header: %s; write it with numpy.save", p->path, what);
@@ -94,9 +97,12 @@ static void parse_shape(parser *p, array_type *type) {
 }
 
 static int parse_descr(const parser *p, const char *descr) {
-  static const struct { const char *name; int dtype; } table[] = {
-      {"f4", ER_F32}, {"f8", ER_F64}, {"f2", ER_F16}, {"V2", ER_BF16}, {"i1", ER_I8},  {"i2", ER_I16}, {"i4", ER_I32},
-      {"i8", ER_I64}, {"u1", ER_U8},  {"u2", ER_U16}, {"u4", ER_U32},  {"u8", ER_U64}, {"b1", ER_BOOL}};
+  static const struct {
+    const char *name;
+    int dtype;
+  } table[] = {{"f4", ER_F32}, {"f8", ER_F64}, {"f2", ER_F16}, {"V2", ER_BF16}, {"i1", ER_I8},
+               {"i2", ER_I16}, {"i4", ER_I32}, {"i8", ER_I64}, {"u1", ER_U8},   {"u2", ER_U16},
+               {"u4", ER_U32}, {"u8", ER_U64}, {"b1", ER_BOOL}};
   if (*descr == '>') fail(EXIT_IO, "%s is big-endian (%s); save it as little-endian", p->path, descr);
   const char *name = *descr == '<' || *descr == '|' || *descr == '=' ? descr + 1 : descr;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
@@ -131,8 +137,7 @@ static void parse_header(parser *p, array_type *type) {
     }
   }
   if (seen != 7) bad_header(p, "descr, fortran_order or shape is missing");
-  if (fortran && type->rank > 1)
-    fail(EXIT_IO, "%s is in Fortran order; save numpy.ascontiguousarray(x)", p->path);
+  if (fortran && type->rank > 1) fail(EXIT_IO, "%s is in Fortran order; save numpy.ascontiguousarray(x)", p->path);
 }
 
 void npy_read_header(source *s, array_type *type) {
@@ -146,14 +151,16 @@ void npy_read_header(source *s, array_type *type) {
     source_read(s, head + 10, 2);
     length |= (uint32_t)head[10] << 16 | (uint32_t)head[11] << 24;
   }
-  if (length > HEADER_LIMIT) fail(EXIT_IO, "%s has an .npy header of %u bytes; at most %d are read", s->path, length, HEADER_LIMIT);
+  if (length > HEADER_LIMIT)
+    fail(EXIT_IO, "%s has an .npy header of %u bytes; at most %d are read", s->path, length, HEADER_LIMIT);
   source_read(s, text, length);
   parser p = {text, text + length, s->path};
   parse_header(&p, type);
   static const uint8_t size[] = {0, 4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
   type->bytes = size[type->dtype];
   for (int i = 0; i < type->rank; i++)
-    if (__builtin_mul_overflow(type->bytes, (uint64_t)type->dim[i], &type->bytes)) bad_header(&p, "the array is too large");
+    if (__builtin_mul_overflow(type->bytes, (uint64_t)type->dim[i], &type->bytes))
+      bad_header(&p, "the array is too large");
   if (s->left != UINT64_MAX && s->left != type->bytes)
     fail(EXIT_IO, "%s holds %llu bytes of data, its header says %llu", s->path, (unsigned long long)s->left,
          (unsigned long long)type->bytes);
@@ -203,7 +210,8 @@ int npz_open(source *s, const char *member) {
     if (u16(entry + 10) != 0)
       fail(EXIT_IO, "member %s of %s is compressed; write it with numpy.savez, not savez_compressed", name, s->path);
     uint64_t start = u32(entry + 42), bytes = u32(entry + 20);
-    if (bytes == UINT32_MAX || start == UINT32_MAX) fail(EXIT_IO, "%s is larger than 4 GB; give the members as .npy", s->path);
+    if (bytes == UINT32_MAX || start == UINT32_MAX)
+      fail(EXIT_IO, "%s is larger than 4 GB; give the members as .npy", s->path);
     read_at(s, start, local, 30);
     if (u32(local) != 0x04034b50) fail(EXIT_IO, "%s has a broken zip member", s->path);
     start += 30 + u16(local + 26) + u16(local + 28);
@@ -223,8 +231,8 @@ int ends_with(const char *text, const char *tail) {
 /* -- writing */
 
 void npy_write(const char *directory, const char *name, const er_io_info *info, const void *data, int force) {
-  static const char *const descr[] = {"",    "<f4", "<f8", "<f2", "<V2", "|i1", "<i2", "<i4",
-                                      "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"};
+  static const char *const descr[] = {"",    "<f4", "<f8", "<f2", "<V2", "|i1", "<i2",
+                                      "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"};
   char path[1024], safe[256], dims[192] = "", head[320];
   size_t n = 0;
   for (const char *c = name; *c && n + 1 < sizeof safe; c++) /* tensor names may hold slashes: keep them out of paths */
@@ -248,7 +256,10 @@ void npy_write(const char *directory, const char *name, const er_io_info *info, 
   int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0644);
   if (fd < 0)
     fail(EXIT_IO, "cannot write %s: %s%s", path, strerror(errno), errno == EEXIST ? "; use --force to replace it" : "");
-  const struct { const void *data; uint64_t bytes; } part[2] = {{head, 10 + (uint64_t)padded}, {data, info->bytes}};
+  const struct {
+    const void *data;
+    uint64_t bytes;
+  } part[2] = {{head, 10 + (uint64_t)padded}, {data, info->bytes}};
   for (int i = 0; i < 2; i++) {
     for (uint64_t done = 0; done < part[i].bytes;) {
       ssize_t w = write(fd, (const char *)part[i].data + done, (size_t)(part[i].bytes - done));

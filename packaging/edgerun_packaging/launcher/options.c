@@ -111,32 +111,59 @@ void parse_options(options *o, int argc, char **argv) {
   }
 }
 
+static const char help_general[] =
+    "A packed model: one file that runs itself.\n\n"
+    "  $ %1$s run --input random\n\n"
+    "  info       what is inside: model, target, inputs, outputs, memory\n"
+    "  run        run once on given inputs\n"
+    "  bench      latency percentiles and memory\n"
+    "  selftest   check weights and golden vectors\n\n"
+    "`%1$s COMMAND --help` tells more.\n";
+
+static const char help_info[] =
+    "Show what is inside: model, target, inputs, outputs, memory.\n\n"
+    "  $ %1$s info\n"
+    "  $ %1$s info --json\n";
+
+static const char help_run[] =
+    "Run the model once.\n\n"
+    "  $ %1$s run --input x=photo.npy --output-dir results\n"
+    "  $ %1$s run --input random --json\n\n"
+    "  --input [NAME=]SOURCE   file.npy, file.npz (stored), file.raw (plain bytes), random, zeros, or - (npy on\n"
+    "                          standard input); without NAME: the only input, or every member of an .npz\n"
+    "  --shape NAME=1,3,8,8    shape of an input whose dimensions are free (random, zeros, raw)\n"
+    "  --output-dir DIR        write each output to DIR/NAME.npy\n"
+    "  --force                 replace files that exist\n"
+    "  --seed N                for random inputs (default 0)\n";
+
+static const char help_bench[] =
+    "Measure latency and memory; load, first run and steady runs apart.\n\n"
+    "  $ %1$s bench\n"
+    "  $ %1$s bench --threads sweep --layers\n\n"
+    "  --threads N|sweep|1,2   thread counts to measure (default: one per big core)\n"
+    "  --runs N                timed runs (default: as many as fit into --seconds)\n"
+    "  --seconds S             time of the steady phase (default 2)\n"
+    "  --warmup N              untimed runs before it (default 3)\n"
+    "  --layers                time of every layer\n"
+    "  --input, --shape        as for run (default random)\n\n"
+    "Exit status 1 when the median is over the latency budget given at pack time.\n";
+
+static const char help_selftest[] =
+    "Check the weights and replay the stored golden vectors; exit 1 when an output is wrong.\n\n"
+    "  $ %1$s selftest\n";
+
+static const char help_common[] =
+    "\nFor all commands: --format table|json (--json), --threads N, --isa LEVEL, --help, --version\n"
+    "Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error\n";
+
 void print_help(const options *o) {
-  const char *p = program();
-  const char *verb = o->verb ? o->verb : "";
-  if (!strcmp(verb, "info")) {
-    out("Show what is inside: model, target, inputs, outputs, memory.\n\n  $ %s info\n  $ %s info --json\n", p, p);
-  } else if (!strcmp(verb, "run")) {
-    out("Run the model once.\n\n  $ %s run --input x=photo.npy --output-dir results\n  $ %s run --input random --json\n\n", p, p);
-    out("  --input [NAME=]SOURCE   file.npy, file.npz (stored), file.raw (plain bytes), random, zeros, or - (npy on standard\n"
-        "                          input); without NAME: the only input, or every member of an .npz\n"
-        "  --shape NAME=1,3,8,8    shape of an input whose dimensions are free (random, zeros, raw)\n"
-        "  --output-dir DIR        write each output to DIR/NAME.npy\n  --force                 replace files that exist\n"
-        "  --seed N                for random inputs (default 0)\n");
-  } else if (!strcmp(verb, "bench")) {
-    out("Measure latency and memory; load, first run and steady runs apart.\n\n  $ %s bench\n  $ %s bench --threads sweep --layers\n\n", p, p);
-    out("  --threads N|sweep|1,2,4 thread counts to measure (default: one per big core)\n"
-        "  --runs N                timed runs (default: as many as fit into --seconds)\n"
-        "  --seconds S             time of the steady phase (default 2)\n  --warmup N              untimed runs before it (default 3)\n"
-        "  --layers                time of every layer\n  --input, --shape        as for run (default random)\n");
-  } else if (!strcmp(verb, "selftest")) {
-    out("Check the weights and replay the stored golden vectors; exit 1 when an output is wrong.\n\n  $ %s selftest\n", p);
-  } else {
-    out("A packed model: one file that runs itself.\n\n  $ %s run --input random\n\n", p);
-    out("  info       what is inside: model, target, inputs, outputs, memory\n  run        run once on given inputs\n"
-        "  bench      latency percentiles and memory\n  selftest   check weights and golden vectors\n\n"
-        "`%s COMMAND --help` tells more.\n", p);
+  static const char *const pages[] = {help_info, help_run, help_bench, help_selftest};
+  const char *page = help_general;
+  for (size_t i = 0; o->verb && i < sizeof verbs / sizeof *verbs; i++)
+    if (!strcmp(o->verb, verbs[i])) page = pages[i];
+  for (const char *name; (name = strstr(page, "%1$s")); page = name + 4) { /* the only placeholder */
+    out_bytes(page, (size_t)(name - page));
+    out("%s", program());
   }
-  out("\nFor all commands: --format table|json (--json), --threads N, --isa LEVEL, --help, --version\n"
-      "Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error\n");
+  out("%s%s", page, help_common);
 }

@@ -19,7 +19,7 @@ typedef struct {
   uint64_t header_checksum; /* FNV-1a 64 of the plan's 128-byte header, which the plan's own checksum leaves out */
   uint64_t stub_bytes;
   uint64_t reserved;
-  uint64_t checksum;        /* FNV-1a 64 of the 56 bytes before */
+  uint64_t checksum; /* FNV-1a 64 of the 56 bytes before */
 } pack_footer;
 _Static_assert(sizeof(pack_footer) == 64, "layout");
 
@@ -63,7 +63,9 @@ static int open_self(const char *argv0) {
   const char *executed = (const char *)getauxval(AT_EXECFN);
   if (fd < 0 && executed) fd = open(executed, O_RDONLY | O_CLOEXEC);
   if (fd < 0 && argv0) fd = open(argv0, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(EXIT_IO, "cannot open this executable to read its model: %s; mount /proc or call it by its path", strerror(errno));
+  if (fd < 0)
+    fail(EXIT_IO, "cannot open this executable to read its model: %s; mount /proc or call it by its path",
+         strerror(errno));
   return fd;
 }
 
@@ -81,14 +83,17 @@ void packed_open(packed *p, const char *argv0) {
   if (fstat(fd, &st) < 0) fail(EXIT_IO, "cannot read this executable: %s", strerror(errno));
   p->file_bytes = (uint64_t)st.st_size;
   if (!read_footer(fd, p->file_bytes, &f))
-    fail(EXIT_IO, "this executable holds no model: its end is missing (an empty stub, a truncated copy, or stripped or "
-                  "compressed after packing); pack it again or copy it again");
+    fail(EXIT_IO,
+         "this executable holds no model: its end is missing (an empty stub, a truncated copy, or stripped or "
+         "compressed after packing); pack it again or copy it again");
   if (f.checksum != fnv1a(&f, offsetof(pack_footer, checksum)))
     fail(EXIT_IO, "the footer of this file is damaged (checksum); copy it again");
   if (f.version != PACK_VERSION)
-    fail(EXIT_IO, "this file has packed-file version %u, the launcher reads version %d; pack it again", f.version, PACK_VERSION);
+    fail(EXIT_IO, "this file has packed-file version %u, the launcher reads version %d; pack it again", f.version,
+         PACK_VERSION);
   if (f.arch != OWN_ARCH)
-    fail(EXIT_IO, "the plan was made for another architecture (%u) than this launcher (%d); pack it again", f.arch, OWN_ARCH);
+    fail(EXIT_IO, "the plan was made for another architecture (%u) than this launcher (%d); pack it again", f.arch,
+         OWN_ARCH);
   if (f.plan_offset % PACK_ALIGNMENT || f.plan_offset < f.stub_bytes || f.plan_bytes < sizeof(er_pheader) ||
       f.plan_offset > p->file_bytes || f.plan_bytes != p->file_bytes - sizeof f - f.plan_offset)
     fail(EXIT_IO, "the footer does not fit the size of this file (truncated or changed); copy it again");

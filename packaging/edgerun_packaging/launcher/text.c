@@ -109,8 +109,8 @@ void out_json_number(double value) {
 }
 
 const char *dtype_name(int dtype) {
-  static const char *const names[] = {"?",  "f32", "f64", "f16", "bf16", "i8",  "i16", "i32",
-                                      "i64", "u8",  "u16", "u32", "u64",  "bool"};
+  static const char *const names[] = {"?",   "f32", "f64", "f16", "bf16", "i8",  "i16",
+                                      "i32", "i64", "u8",  "u16", "u32",  "u64", "bool"};
   return dtype > 0 && dtype <= ER_BOOL ? names[dtype] : "?";
 }
 

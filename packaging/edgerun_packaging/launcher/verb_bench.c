@@ -44,7 +44,8 @@ static row measure(bound *b, const options *o, int threads) {
   for (long i = 0; i < o->warmup; i++) run_once(b, o->seed);
   double end = seconds_now() + o->seconds;
   int n = 0;
-  while (n < MAX_SAMPLES && (o->runs ? n < o->runs : n < 2 || seconds_now() < end)) sample_ms[n++] = (float)run_once(b, o->seed);
+  while (n < MAX_SAMPLES && (o->runs ? n < o->runs : n < 2 || seconds_now() < end))
+    sample_ms[n++] = (float)run_once(b, o->seed);
   r.clock = read_clock();
   r.runs = n;
   for (int i = 0; i < n; i++) r.mean += sample_ms[i] / n;
@@ -71,7 +72,8 @@ static int thread_counts(const char *text, int default_count, int *counts) {
   while (*text && n < MAX_COUNTS) {
     char word[16];
     size_t length = strcspn(text, ",");
-    if (length >= sizeof word) fail(EXIT_USAGE, "--threads takes a number, a list such as 1,2,4, or sweep, not '%s'", text);
+    if (length >= sizeof word)
+      fail(EXIT_USAGE, "--threads takes a number, a list such as 1,2,4, or sweep, not '%s'", text);
     memcpy(word, text, length);
     word[length] = 0;
     counts[n++] = (int)parse_count(word, "--threads", 1, 1024);
@@ -88,9 +90,11 @@ static void json_or_null(const char *key, double value) {
 }
 
 static void print_row_json(const row *r, const char *isa, double cold, double first) {
-  out("{\"threads\": %d, \"isa\": \"%s\", \"cold_ms\": %.4f, \"first_ms\": %.4f, \"runs\": %d", r->threads, isa, cold, first, r->runs);
+  out("{\"threads\": %d, \"isa\": \"%s\", \"cold_ms\": %.4f, \"first_ms\": %.4f, \"runs\": %d", r->threads, isa, cold,
+      first, r->runs);
   out(", \"min_ms\": %.4f, \"p50_ms\": %.4f, \"p90_ms\": %.4f, \"p99_ms\": %.4f", r->min, r->p50, r->p90, r->p99);
-  out(", \"max_ms\": %.4f, \"mean_ms\": %.4f, \"sd_ms\": %.4f, \"per_second\": %.3f", r->max, r->mean, r->sd, 1e3 / r->mean);
+  out(", \"max_ms\": %.4f, \"mean_ms\": %.4f, \"sd_ms\": %.4f, \"per_second\": %.3f", r->max, r->mean, r->sd,
+      1e3 / r->mean);
   json_or_null("mhz", r->clock.mhz);
   json_or_null("celsius", r->clock.celsius);
   json_or_null("throttled", r->clock.throttled);
@@ -98,8 +102,8 @@ static void print_row_json(const row *r, const char *isa, double cold, double fi
 }
 
 static void print_row_table(const row *r) {
-  out("%7d %6d %9.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.3f %9.1f", r->threads, r->runs, r->min, r->p50, r->p90, r->p99, r->max,
-      r->mean, r->sd, 1e3 / r->mean);
+  out("%7d %6d %9.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.3f %9.1f", r->threads, r->runs, r->min, r->p50, r->p90, r->p99,
+      r->max, r->mean, r->sd, 1e3 / r->mean);
   if (r->clock.mhz >= 0) out(" %6.0f MHz", r->clock.mhz);
   if (r->clock.celsius >= 0) out(" %4.0f C", r->clock.celsius);
   if (r->clock.throttled > 0) out(" THROTTLED 0x%x", r->clock.throttled);
@@ -140,6 +144,17 @@ static void print_layers(bound *b, const options *o) {
   munmap(us, bytes);
 }
 
+/* The latency budget of the pack applies to the best thread count measured. Returns the exit status. */
+static int check_latency(const packed *p, const options *o, const row *rows, int n) {
+  double limit = json_number(json_find(manifest(p), "budgets.max_latency_ms"), -1), best = rows[0].p50;
+  for (int i = 1; i < n; i++)
+    if (rows[i].p50 < best) best = rows[i].p50;
+  if (limit < 0) return EXIT_OK;
+  if (!o->json)
+    out("median %.3f ms, budget %.3f ms: %s\n", best, limit, best > limit ? "OVER BUDGET" : "within budget");
+  return best > limit ? EXIT_NEGATIVE : EXIT_OK;
+}
+
 static void print_memory(const packed *p, const options *o, memory_use use) {
   double predicted = json_number(json_find(manifest(p), "ram_bytes"), -1);
   if (o->json) {
@@ -153,7 +168,9 @@ static void print_memory(const packed *p, const options *o, memory_use use) {
   }
   out("peak RSS ");
   if (use.rss_peak < 0) out("not measured (no /proc)");
-  else out("%.2f MB (anonymous %.2f, file %.2f)", (double)use.rss_peak / 1e6, (double)use.anonymous / 1e6, (double)use.file / 1e6);
+  else
+    out("%.2f MB (anonymous %.2f, file %.2f)", (double)use.rss_peak / 1e6, (double)use.anonymous / 1e6,
+        (double)use.file / 1e6);
   if (predicted >= 0) out(", predicted %.2f MB", predicted / 1e6);
   if (predicted >= 0 && use.rss_peak > 0) out(" (%+.1f %%)", 100 * (predicted / (double)use.rss_peak - 1));
   out("\n");
@@ -183,9 +200,10 @@ int verb_bench(const packed *p, const options *o, double started) {
   } else {
     char governor[32];
     read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor);
-    out("isa %s, cold start %.3f ms, first run %.3f ms%s%s\n", er_isa(model), cold, first, *governor ? ", governor " : "", governor);
-    out("%7s %6s %9s %9s %9s %9s %9s %9s %8s %9s\n", "threads", "runs", "min ms", "p50 ms", "p90 ms", "p99 ms", "max ms", "mean ms",
-        "sd ms", "per s");
+    out("isa %s, cold start %.3f ms, first run %.3f ms%s%s\n", er_isa(model), cold, first,
+        *governor ? ", governor " : "", governor);
+    out("%7s %6s %9s %9s %9s %9s %9s %9s %8s %9s\n", "threads", "runs", "min ms", "p50 ms", "p90 ms", "p99 ms",
+        "max ms", "mean ms", "sd ms", "per s");
     for (int i = 0; i < n; i++) print_row_table(&rows[i]);
   }
   print_memory(p, o, use);
@@ -195,6 +213,7 @@ int verb_bench(const packed *p, const options *o, double started) {
     if (o->json) out("]");
   }
   if (o->json) out("}\n");
+  int status = check_latency(p, o, rows, n);
   er_free(model);
-  return EXIT_OK;
+  return status;
 }

@@ -13,7 +13,8 @@ static void print_io(const er_model *model, int outputs, int json) {
       out(i ? ", {\"name\": " : "{\"name\": ");
       out_json_text(info.name, strlen(info.name));
       out(", \"dtype\": \"%s\", \"shape\": [", dtype_name(info.dtype));
-      for (int k = 0; k < info.rank; k++) out(info.dim[k] < 0 ? "%snull" : "%s%lld", k ? ", " : "", (long long)info.dim[k]);
+      for (int k = 0; k < info.rank; k++)
+        out(info.dim[k] < 0 ? "%snull" : "%s%lld", k ? ", " : "", (long long)info.dim[k]);
       out("]}");
     } else {
       shape_text(shape, sizeof shape, info.dim, info.rank);
@@ -54,8 +55,9 @@ int verb_info(const packed *p, const options *o) {
   json_value m = manifest(p);
   er_model *model = load_model(p, o, 1);
   if (o->json) {
-    out("{\"version\": \"%s\", \"isa\": \"%s\", \"nodes\": %d, \"file_bytes\": %llu, \"plan_bytes\": %llu, ", er_version(),
-        er_isa(model), er_node_count(model), (unsigned long long)p->file_bytes, (unsigned long long)p->plan_bytes);
+    out("{\"version\": \"%s\", \"isa\": \"%s\", \"nodes\": %d, \"file_bytes\": %llu, \"plan_bytes\": %llu, ",
+        er_version(), er_isa(model), er_node_count(model), (unsigned long long)p->file_bytes,
+        (unsigned long long)p->plan_bytes);
     out("\"weight_bytes\": %llu, \"arena_bytes\": %llu, \"inputs\": [", (unsigned long long)er_plan_weight_bytes(model),
         (unsigned long long)er_arena_bytes(model));
     print_io(model, 0, 1);
@@ -75,7 +77,8 @@ int verb_info(const packed *p, const options *o) {
     out("%-12s %s\n%-12s %s\n%-12s %d\n", "runtime", er_version(), "isa", er_isa(model), "nodes", er_node_count(model));
     print_io(model, 0, 0);
     print_io(model, 1, 0);
-    out("%-12s %.2f MB (weights %.2f MB)\n", "file", (double)p->file_bytes / 1e6, (double)er_plan_weight_bytes(model) / 1e6);
+    out("%-12s %.2f MB (weights %.2f MB)\n", "file", (double)p->file_bytes / 1e6,
+        (double)er_plan_weight_bytes(model) / 1e6);
     print_ram(m);
   }
   er_free(model);

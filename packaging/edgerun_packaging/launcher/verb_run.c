@@ -11,7 +11,10 @@ static double half(uint16_t h) {
 }
 
 double element(const void *data, int dtype, uint64_t i) {
-  union { uint32_t u; float f; } word;
+  union {
+    uint32_t u;
+    float f;
+  } word;
   switch (dtype) {
     case ER_F32: return ((const float *)data)[i];
     case ER_F64: return ((const double *)data)[i];
@@ -61,7 +64,10 @@ static void print_row(const er_io_info *info, const void *data) {
   char shape[160];
   for (uint64_t i = 0; i < n; i++) {
     double v = element(data, info->dtype, i);
-    if (isnan(v)) { bad++; continue; }
+    if (isnan(v)) {
+      bad++;
+      continue;
+    }
     if (v < low) low = v;
     if (v > high) high = v, top = i;
     sum += v;
@@ -84,7 +90,8 @@ int verb_run(const packed *p, const options *o, double started) {
   double filled = seconds_now();
   if (er_run(model, &error)) fail(EXIT_NEGATIVE, "the model failed: %s", error ? error : "unknown reason");
   double done = seconds_now();
-  if (o->json) out("{\"load_ms\": %.3f, \"run_ms\": %.3f, \"outputs\": [", (loaded - started) * 1e3, (done - filled) * 1e3);
+  if (o->json)
+    out("{\"load_ms\": %.3f, \"run_ms\": %.3f, \"outputs\": [", (loaded - started) * 1e3, (done - filled) * 1e3);
   else out("%-24s %-5s %-20s %12s %12s %12s %10s\n", "output", "dtype", "shape", "min", "max", "mean", "argmax");
   for (int i = 0; i < b.n_outputs; i++) {
     er_output_info(model, i, &info);

@@ -10,7 +10,10 @@
  * samples; sample s of k is element s * n / k. */
 #define GOLDEN_LAYER 0x80000000u
 
-typedef struct { int sets, values, wrong; double worst; } tally;
+typedef struct {
+  int sets, values, wrong;
+  double worst;
+} tally;
 
 static int is_close(double got, double want, float atol, float rtol) {
   if (isnan(want)) return isnan(got);
@@ -38,7 +41,8 @@ static void bind_set(bound *b, const packed *p, uint32_t set) {
       if (d < 0) return; /* a model of fixed shapes is bound already */
       dim[k] = (int64_t)d;
     }
-    if (er_set_input_shape(b->model, i, dim, info.rank)) fail(EXIT_IO, "golden set %u has a shape the model refuses", set);
+    if (er_set_input_shape(b->model, i, dim, info.rank))
+      fail(EXIT_IO, "golden set %u has a shape the model refuses", set);
   }
   if (er_bind(b->model, &error)) fail(EXIT_IO, "golden set %u does not fit: %s", set, error ? error : "unknown reason");
 }
@@ -54,9 +58,12 @@ static void compare(const er_io_info *info, const er_pgolden *g, const void *got
   }
   t->values += (int)n;
   if (wrong && t->wrong++ == 0)
-    note("output '%s' of golden set %u is wrong: element %llu is %.7g, expected %.7g (%llu of %llu differ by more than %g + %g*|x|)",
-         info->name, g->set, (unsigned long long)first, element(got, info->dtype, first), element(want, info->dtype, first),
-         (unsigned long long)wrong, (unsigned long long)n, (double)g->atol, (double)g->rtol);
+    note(
+        "output '%s' of golden set %u is wrong: element %llu is %.7g, expected %.7g (%llu of %llu differ by more than "
+        "%g + %g*|x|)",
+        info->name, g->set, (unsigned long long)first, element(got, info->dtype, first),
+        element(want, info->dtype, first), (unsigned long long)wrong, (unsigned long long)n, (double)g->atol,
+        (double)g->rtol);
 }
 
 static void fill_set(bound *b, const packed *p, const er_pgolden *golden, uint32_t n, uint32_t set) {
@@ -70,7 +77,8 @@ static void fill_set(bound *b, const packed *p, const er_pgolden *golden, uint32
 
 static void run_set(bound *b, uint32_t set) {
   const char *error = NULL;
-  if (er_run(b->model, &error)) fail(EXIT_NEGATIVE, "golden set %u: the model failed: %s", set, error ? error : "unknown reason");
+  if (er_run(b->model, &error))
+    fail(EXIT_NEGATIVE, "golden set %u: the model failed: %s", set, error ? error : "unknown reason");
 }
 
 /* Output 0 of a node in the plan's tables, which er_load has validated; NULL when the numbers do not exist. */
@@ -110,7 +118,8 @@ static int layer_is_right(bound *b, const packed *p, const er_pgolden *all, uint
       right = is_close(got, want[s], g->atol, g->rtol);
       if (!right)
         note("the first wrong layer is %u, '%s' (kernel %s): element %llu is %.7g, expected %.7g", node,
-             er_node_name(b->model, (int)node), er_node_kernel(b->model, (int)node), (unsigned long long)i, got, (double)want[s]);
+             er_node_name(b->model, (int)node), er_node_kernel(b->model, (int)node), (unsigned long long)i, got,
+             (double)want[s]);
     }
   }
   munmap(copy, (size_t)t->bytes);
@@ -126,7 +135,8 @@ static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t
   for (uint32_t i = 0; i < n; i++) {
     uint32_t k = golden[i].io - (uint32_t)b->n_inputs;
     if (golden[i].set != set || golden[i].io < (uint32_t)b->n_inputs || golden[i].io & GOLDEN_LAYER) continue;
-    if (k >= (uint32_t)b->n_outputs) fail(EXIT_IO, "golden set %u names an output that does not exist; pack it again", set);
+    if (k >= (uint32_t)b->n_outputs)
+      fail(EXIT_IO, "golden set %u names an output that does not exist; pack it again", set);
     er_output_info(b->model, (int)k, &info);
     compare(&info, &golden[i], er_output_data(b->model, (int)k), golden_data(p, &golden[i], info.bytes, info.name), t);
   }
@@ -143,7 +153,8 @@ int verb_selftest(const packed *p, const options *o) {
   int weights_ok = fnv1a_words(weights.data, weights.bytes) == p->header->weights_checksum;
   er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   const er_pgolden *golden = (const er_pgolden *)stored.data;
-  if (stored.count > stored.bytes / sizeof(er_pgolden)) fail(EXIT_IO, "the golden vectors are damaged; copy the file again");
+  if (stored.count > stored.bytes / sizeof(er_pgolden))
+    fail(EXIT_IO, "the golden vectors are damaged; copy the file again");
   b.model = model;
   b.n_inputs = er_input_count(model);
   b.n_outputs = er_output_count(model);
@@ -152,12 +163,13 @@ int verb_selftest(const packed *p, const options *o) {
     if (i == 0 || golden[i].set != golden[i - 1].set) replay(&b, p, golden, stored.count, golden[i].set, &t);
   int ok = weights_ok && !t.wrong;
   if (o->json)
-    out("{\"ok\": %s, \"weights_ok\": %s, \"golden_sets\": %d, \"values\": %d, \"wrong_outputs\": %d, \"max_abs_error\": %.9g, "
+    out("{\"ok\": %s, \"weights_ok\": %s, \"golden_sets\": %d, \"values\": %d, \"wrong_outputs\": %d, "
+        "\"max_abs_error\": %.9g, "
         "\"isa\": \"%s\"}\n",
         ok ? "true" : "false", weights_ok ? "true" : "false", t.sets, t.values, t.wrong, t.worst, er_isa(model));
   else
-    out("weights %s; %d golden set(s), %d values, largest difference %.3g on %s: %s\n", weights_ok ? "intact" : "DAMAGED", t.sets,
-        t.values, t.worst, er_isa(model), ok ? "passed" : "FAILED");
+    out("weights %s; %d golden set(s), %d values, largest difference %.3g on %s: %s\n",
+        weights_ok ? "intact" : "DAMAGED", t.sets, t.values, t.worst, er_isa(model), ok ? "passed" : "FAILED");
   er_free(model);
   return ok ? EXIT_OK : EXIT_NEGATIVE;
 }
