@@ -45,10 +45,10 @@ def command(model: str, target: str, shapes: tuple[str, ...], dims: tuple[str, .
             raise
         collect("import", e)
     if graph is not None:
-        from edgerun.backends.native.backend import check_graph
+        from edgerun.backends.native.lowering import Lowering
 
         try:
-            check_graph(graph, board.arch)
+            Lowering(graph, board.arch).run()
         except EdgerunError as e:
             collect("native", e)
         try:

@@ -1,7 +1,4 @@
-"""From --input to arrays: .npy, .npz, .raw, images, random, zeros, standard input.
-
-`random` draws the same values as a packed file does for the same seed (packaging/.../launcher/inputs.c).
-"""
+"""From --input to arrays: .npy, .npz, .raw, images, random, zeros, standard input."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ import numpy as np
 from edgerun.dims import Dim, shape_text
 from edgerun.dtypes import DType
 from edgerun.errors import FileFormatError, InputOutputError, UnsupportedError, UsageError
+from edgerun.samples import random_values
 from edgerun.session import PortInfo
 
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -145,32 +143,3 @@ def _image(port: PortInfo, source: str, shape: tuple[int, ...]) -> np.ndarray:
     pixels = pixels.transpose(2, 0, 1) if first else pixels
     values = pixels / np.float32(255) if port.dtype.is_float else pixels
     return np.ascontiguousarray(values[None]).astype(port.dtype.numpy)
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """splitmix64 of uint64 numbers."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def random_values(dtype: DType, shape: Sequence[int], seed: int) -> np.ndarray:
-    """Deterministic test data, equal on every machine.
-
-    Floats: multiples of 2^-10 in [-1, 1). 8-bit integers: all values. Wider integers and bools: 0 or 1, so that they
-    are valid as indices and masks.
-    """
-    count = int(np.prod(shape, dtype=np.int64))
-    with np.errstate(over="ignore"):
-        start = _mix(np.array([seed], np.uint64))
-        draws = _mix(start + np.arange(count, dtype=np.uint64))
-    if dtype.is_float:
-        values = ((draws >> np.uint64(53)).astype(np.int64) - 1024) / 1024
-        if dtype is DType.BF16:  # cut off, as the launcher does
-            bits = values.astype(np.float32).view(np.uint32) >> np.uint32(16)
-            return bits.astype(np.uint16).view(dtype.numpy).reshape(shape)
-        return values.astype(dtype.numpy).reshape(shape)
-    if dtype in (DType.I8, DType.U8):
-        return (draws >> np.uint64(56)).astype(np.uint8).view(dtype.numpy).reshape(shape)
-    return (draws >> np.uint64(63)).astype(dtype.numpy).reshape(shape)

@@ -135,7 +135,7 @@ def _differences(results: Mapping[str, Any], expected: Mapping[str, Any], tolera
 
 
 def _flow(graph: Any, session: Any, arrays: Mapping[str, Any], seed: int, document: dict[str, Any]) -> list[Table]:
-    from edgerun.cli.inputs import random_values
+    from edgerun.samples import random_values
     from edgerun.verify import weight_flow
 
     ports = {p.name: p for p in session.inputs}

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgerun.cli.inputs import random_values, read_inputs
+from edgerun.cli.inputs import read_inputs
 from edgerun.dims import symbol
 from edgerun.dtypes import DType
 from edgerun.errors import FileFormatError, InputOutputError, UsageError
+from edgerun.samples import random_values
 from edgerun.session import PortInfo
 
 X = PortInfo("x", DType.F32, (2, 3))

@@ -71,7 +71,7 @@ static void parse_text(parser *p, char *to, size_t size) {
   char quote = p->at < p->end ? *p->at++ : 0;
   if (quote != '\'' && quote != '"') bad_header(p, "a quoted word is missing");
   size_t n = 0;
-  while (p->at < p->end && *p->at != quote && n + 1 < size) to[n++] = *p->at++;
+  for (; p->at < p->end && *p->at != quote && n + 1 < size; p->at++) to[n++] = *p->at & 0x80 ? '?' : *p->at;
   to[n] = 0;
   if (p->at >= p->end || *p->at++ != quote) bad_header(p, "a word is too long (structured dtypes are not supported)");
 }
