@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from edgerun_converters.onnx.builder import Builder, OnnxNode, find
 
 from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.dims import symbol
 from edgerun.dtypes import from_numpy
 from edgerun.graph import Graph
 from edgerun.ops.registry import TensorType
+from edgerun_converters.onnx.builder import Builder, OnnxNode, find
 
 
 @dataclass
