@@ -1,0 +1,93 @@
+"""`edgerun pack`: one executable for a board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgerun.cli.options import DurationType, SizeType, common, model_argument, parse_dims, parse_shapes, shape_options
+from edgerun.report import Column, Report, Table, size_text
+
+
+@click.command("pack")
+@model_argument
+@click.option("--target", default="host", help="Board or architecture (see `edgerun targets`), or a .toml profile.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: the model's name and the target's.")
+@click.option("--max-size", type=SizeType(), help="Budget of the file, such as 24MB.")
+@click.option("--max-ram", type=SizeType(), help="Budget of the peak resident memory, such as 80MB.")
+@click.option(
+    "--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms; `./model bench` checks it."
+)
+@click.option(
+    "--threads", type=click.IntRange(0), default=0, help="Threads the RAM prediction assumes. Default: big cores."
+)
+@click.option(
+    "--golden", type=click.Path(exists=True, dir_okay=False), help="An .npz of inputs (and outputs) for selftest."
+)
+@click.option("--no-golden", is_flag=True, help="Store no golden vectors: selftest then checks the weights only.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
+@shape_options
+@click.option("--force", is_flag=True, help="Replace the output when it exists.")
+@common
+def command(
+    model: str,
+    target: str,
+    output: str | None,
+    max_size: int | None,
+    max_ram: int | None,
+    max_latency: float | None,
+    threads: int,
+    golden: str | None,
+    no_golden: bool,
+    seed: int,
+    shapes: tuple[str, ...],
+    dims: tuple[str, ...],
+    force: bool,
+) -> tuple[Report, int]:
+    """Make one executable for a board from a model. The board needs nothing but a Linux kernel.
+
+    \b
+    $ edgerun pack model.onnx --target aarch64
+    $ edgerun pack model.onnx --target rpi4 --max-size 24MB --max-ram 80MB -o model
+
+    On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; nothing is written then.
+    """
+    from edgerun.cli.launch import host_arch, run_packed
+    from edgerun.errors import InputOutputError
+    from edgerun.session import load_graph
+    from edgerun_packaging.budgets import Budgets
+    from edgerun_packaging.pack import Options, pack
+    from edgerun_targets import load
+
+    board = load(target)
+    path = Path(output) if output else Path(f"{Path(model).stem}-{board.name}")
+    if path.exists() and not force:
+        raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
+    graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
+    packed = pack(
+        graph,
+        board,
+        path,
+        source=Path(model),
+        budgets=Budgets(max_size, max_ram, max_latency),
+        options=Options(threads, not no_golden, Path(golden) if golden else None, seed),
+        force=force,
+    )
+    document = packed.as_dict()
+    size = [Column("part", left=True), Column("bytes", size_text)]
+    tables = [Table(document["size"], size, "file"), Table(document["ram"], size, "RAM at its peak, predicted")]
+    notes = [f"{path}: {size_text(packed.bytes)} for {board.name}, RAM {size_text(packed.footprint.ram_bytes)}"]
+    code = 0
+    if max_latency is not None and board.arch == host_arch():
+        bench = run_packed(str(path), "bench", ["--seconds", "1"])
+        median = min(row["p50_ms"] for row in bench["rows"])
+        code = 1 if median > max_latency * 1e3 else 0
+        document["p50_ms"] = median
+        notes.append(f"median {median:.3f} ms on this machine, budget {max_latency * 1e3:.3f} ms")
+        if code:
+            path.unlink()
+            notes.append(f"over the latency budget: {path} was removed")
+    elif max_latency is not None:
+        notes.append(f"the latency budget is checked on the board: ./{path.name} bench")
+    return Report(document, tables, notes), code

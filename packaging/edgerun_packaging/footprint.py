@@ -1,0 +1,67 @@
+"""Predicted size and RAM of a packed model, by named part.
+
+The RAM model is the resident set at its peak: file pages that are touched, plus anonymous memory. Its constants were
+fitted to VmHWM of packed files on Linux 6 (x86-64, 4 KiB pages); `./model bench` prints prediction and measurement.
+"""
+
+from __future__ import annotations
+
+from edgerun_packaging.budgets import Footprint, Part, Remedy
+from edgerun_packaging.elf import Audit
+from edgerun_packaging.tables import GOLDENS, MANIFEST, Tables
+
+PAGE = 4096
+TOUCHED_TEXT = 0.6
+"""Share of code and constants that one run touches: one ISA level, plus what fault-around maps beside it."""
+PROCESS_BYTES = 36 * 1024
+"""Initial stack, vdso, auxiliary vector."""
+THREAD_STACK_BYTES = 12 * 1024
+"""Touched stack and control block of one additional thread."""
+IO_BYTES = 40 * 1024
+"""Static buffers of the launcher that a run touches."""
+
+
+def predict(tables: Tables, stub: Audit, stub_bytes: int, *, padding: int, extras: int, threads: int) -> Footprint:
+    """Sizes for a plan appended to a stub. `extras`: bytes of manifest and golden vectors; `threads`: in total."""
+    known = sum(len(data) for kind, (_, data) in tables.sections.items() if kind not in (GOLDENS, MANIFEST))
+    plan_tables = known - tables.weight_bytes
+    size = [
+        Part("stub (runtime, kernels, launcher)", stub_bytes),
+        Part("padding", padding),
+        Part("plan tables", plan_tables),
+        Part("golden vectors and manifest", extras),
+        Part("weights", tables.weight_bytes),
+    ]
+    code = int(TOUCHED_TEXT * (stub.text_bytes + stub.rodata_bytes))
+    ram = [
+        Part("text and constants", _pages(code)),
+        Part("data", _pages(stub.data_bytes)),
+        Part("plan tables", _pages(plan_tables + extras)),
+        Part("weights", _pages(tables.weight_bytes)),
+        Part("arena", _pages(tables.arena_bytes)),
+        Part("thread scratch", _pages(threads * tables.thread_scratch_bytes)),
+        Part("thread stacks", (threads - 1) * THREAD_STACK_BYTES),
+        Part("process and libc", PROCESS_BYTES),
+        Part("input and output buffers", IO_BYTES),
+    ]
+    return Footprint(size, ram, _remedies(tables, extras, threads))
+
+
+def _pages(count: int) -> int:
+    return -(-count // PAGE) * PAGE
+
+
+def _remedies(tables: Tables, extras: int, threads: int) -> list[Remedy]:
+    weights = tables.weight_bytes
+    return [
+        Remedy("quantise float weights to int8 (edgerun quantize)", weights * 3 // 4),
+        Remedy(
+            "a smaller input, or a lower upper bound (--shape, --dim): the arena shrinks in proportion",
+            tables.arena_bytes // 2,
+        ),
+        Remedy(
+            f"one thread instead of {threads} (--threads 1)",
+            (threads - 1) * (tables.thread_scratch_bytes + THREAD_STACK_BYTES),
+        ),
+        Remedy("no golden vectors (--no-golden)", extras),
+    ]

@@ -1,0 +1,159 @@
+"""From a model to one executable: plan for the target, add golden vectors and manifest, append to the stub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgerun import __version__
+from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError
+from edgerun.files import atomic_write
+from edgerun.graph import Graph
+from edgerun.packed import ALIGNMENT, FOOTER_BYTES, assemble
+from edgerun_packaging import budgets as limits
+from edgerun_packaging import stubs
+from edgerun_packaging.budgets import Budgets, Footprint
+from edgerun_packaging.elf import Audit, audit
+from edgerun_packaging.footprint import predict
+from edgerun_packaging.golden import Golden, make
+from edgerun_packaging.tables import Tables
+from edgerun_targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices that shape the packed file. `threads`: what the RAM prediction assumes; 0 takes the target's big cores."""
+
+    threads: int = 0
+    golden: bool = True
+    golden_file: Path | None = None
+    seed: int = 0
+    plan: Mapping[str, object] | None = None
+    """Options of the native lowering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What was made."""
+
+    path: Path
+    target: Target
+    bytes: int
+    footprint: Footprint
+    manifest: dict[str, Any]
+    stub: Audit
+
+    def as_dict(self) -> dict[str, Any]:
+        """For reports. Sizes in bytes."""
+        return {
+            "path": str(self.path),
+            "target": self.target.name,
+            "arch": self.target.arch,
+            "bytes": self.bytes,
+            "ram_bytes": self.footprint.ram_bytes,
+            "size": [p.as_dict() for p in self.footprint.size],
+            "ram": [p.as_dict() for p in self.footprint.ram],
+            "elf": self.stub.as_dict(),
+            "manifest": self.manifest,
+        }
+
+
+def pack(
+    graph: Graph,
+    target: Target,
+    path: Path,
+    *,
+    source: Path | None = None,
+    budgets: Budgets | None = None,
+    options: Options | None = None,
+    force: bool = False,
+) -> Packed:
+    """Write an executable for `target` to `path` and return its description. The file appears whole or not at all.
+
+    `source` is the model file that the manifest names. Raises InputOutputError when `path` exists and `force` is false,
+    UnsupportedError listing all nodes that the native backend cannot run, BudgetExceeded with the table of parts,
+    BackendUnavailable when the stub is missing and cannot be built.
+    """
+    budgets, options = budgets or Budgets(), options or Options()
+    if path.exists() and not force:
+        raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
+    stub = stubs.find(target.arch).read_bytes()
+    elf = audit(stub, f"the stub for {target.arch}")
+    if not elf.static or elf.machine != target.arch:
+        raise FileFormatError(f"the stub for {target.arch} is no static {target.arch} file", hint="make stubs")
+    tables = Tables(_compile(graph, target, options))
+    golden = make(graph, tables.node_outputs(), seed=options.seed, file=options.golden_file) if options.golden else None
+    threads = options.threads or max(target.cores, 1)
+    plan, footprint, manifest = _finish(
+        tables, golden, elf, len(stub), threads, _provenance(graph, source), target, budgets
+    )
+    excess = limits.check(footprint, budgets)
+    if excess:
+        raise BudgetExceeded(limits.describe(excess, footprint.remedies))
+    pieces = assemble(stub, plan, target.arch)
+    with atomic_write(path, force=force, mode=0o755) as file:
+        for piece in pieces:
+            file.write(piece)
+    return Packed(path, target, sum(map(len, pieces)), footprint, manifest, elf)
+
+
+def _finish(
+    tables: Tables,
+    golden: Golden | None,
+    elf: Audit,
+    stub_bytes: int,
+    threads: int,
+    provenance: dict[str, Any],
+    target: Target,
+    budgets: Budgets,
+) -> tuple[bytes, Footprint, dict[str, Any]]:
+    """The plan with manifest and golden vectors. The manifest tells its own size: a first pass finds it."""
+    vectors = golden.vectors if golden else []
+    manifest: dict[str, Any] = {}
+    bare = len(tables.with_extras(b"", []))
+    extras = 4096
+    for _ in range(3):
+        footprint = predict(
+            tables, elf, stub_bytes, padding=-stub_bytes % ALIGNMENT + FOOTER_BYTES, extras=extras, threads=threads
+        )
+        manifest = {
+            "packed_by": f"edgerun {__version__}",
+            "model": provenance,
+            "target": target.as_dict(),
+            "budgets": budgets.as_dict(),
+            "threads": threads,
+            "ram": [p.as_dict() for p in footprint.ram],
+            "ram_bytes": footprint.ram_bytes,
+            "golden": [golden.manifest] if golden else [],
+        }
+        plan = tables.with_extras(json.dumps(manifest, separators=(",", ":")).encode() + b"\0", vectors)
+        if len(plan) - bare == extras:
+            break
+        extras = len(plan) - bare
+    return plan, footprint, manifest
+
+
+def _compile(graph: Graph, target: Target, options: Options) -> bytes:
+    from edgerun.backends.native.backend import build_plan
+
+    return build_plan(graph, target.arch, options=dict(options.plan or {}))
+
+
+def _provenance(graph: Graph, source: Path | None) -> dict[str, Any]:
+    meta = graph.meta
+    record: dict[str, Any] = {
+        "name": graph.name,
+        "file": None,
+        "sha256": meta.get("sha256"),
+        "opset": meta.get("opset"),
+    }
+    if meta.get("producer"):
+        record["producer"] = meta["producer"]
+    if source is not None:
+        record["file"] = source.name
+        record["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
+    return record
