@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -43,7 +43,8 @@ class OnnxNode:
     inputs: list[str]
     output_count: int
     attributes: dict[str, Any]
-    """Decoded attribute values: int, float, str, bytes, np.ndarray, OnnxGraph (a lazily imported sub-graph), tuples of these."""
+    """Decoded attribute values: int, float, str (bytes when not UTF-8), np.ndarray, TypeProto, OnnxGraph (a sub-graph
+    that is imported on demand, see `importer`), tuples of these."""
     name: str
     output_used: list[bool] = field(default_factory=list)
     """Whether each output has a name (an empty name means it is not wanted)."""
@@ -76,13 +77,18 @@ class OnnxNode:
 class Builder:
     """Appends core ops to a graph, inferring types and known values as it goes.
 
-    `graph` is the graph under construction; `outer` the builder of the enclosing graph for sub-graphs (its tensors may be
-    used by name).
+    `graph` is the graph under construction; `outer` the builder of the enclosing graph for sub-graphs (its tensors
+    may be used by name). `prefix` starts every name made here, so that names in sub-graphs differ from those around them;
+    `reserved` are names that only the importer may give (those of the source model).
     """
 
-    def __init__(self, graph: Graph, outer: Builder | None = None) -> None:
+    def __init__(
+        self, graph: Graph, outer: Builder | None = None, prefix: str = "", reserved: Container[str] = ()
+    ) -> None:
         self.graph = graph
         self.outer = outer
+        self.prefix = prefix
+        self.reserved = reserved
         self.types: dict[str, TensorType] = {}
         self.node_name = ""
         """Name of the source node being lowered; new nodes carry it."""
@@ -125,13 +131,26 @@ class Builder:
         return [v if isinstance(v, Dim) else int(v) for v in np.atleast_1d(value).tolist()]
 
     # -- building
+    def fresh(self, hint: str) -> str:
+        """A tensor name that is neither in use nor reserved, starting with `hint`."""
+        name = self.graph.fresh(hint)
+        while name in self.reserved:
+            hint += "_"
+            name = self.graph.fresh(hint)
+        return name
+
+    def retype(self, name: str, known: TensorType) -> None:
+        """Note that a tensor of this graph has a more exact type than its op's rule could tell."""
+        self.types[name] = known
+        self.graph.tensors[name].shape = known.shape
+
     def const(self, array: Any, dtype: DType | None = None, hint: str = "const") -> str:
         """A constant tensor; equal small constants share one name."""
         array = np.asarray(array) if dtype is None else np.asarray(array).astype(dtype.numpy)
         key = (str(array.dtype), array.shape, array.tobytes()) if array.size <= 64 and array.dtype != object else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        name = self.graph.add_constant(array, hint if hint not in self.graph.tensors else self.graph.fresh(hint))
+        name = self.graph.add_constant(array, self.fresh(self.prefix + hint))
         self.types[name] = TensorType(self.graph.tensors[name].dtype, tuple(array.shape), array)
         if key is not None:
             self._constants[key] = name
@@ -154,7 +173,7 @@ class Builder:
         stored = {k: v for k, v in attrs.items() if not _is_default(v, defaults.get(k))}
         made = []
         for result in results:
-            name = self.graph.fresh(f"{self.node_name or op}")
+            name = self.fresh(self.node_name or self.prefix + op)
             self.graph.add_tensor(name, result.dtype, result.shape, kind=result.kind)
             self.types[name] = result
             made.append(name)
