@@ -16,15 +16,9 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: the model's name and the target's.")
 @click.option("--max-size", type=SizeType(), help="Budget of the file, such as 24MB.")
 @click.option("--max-ram", type=SizeType(), help="Budget of the peak resident memory, such as 80MB.")
-@click.option(
-    "--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms; `./model bench` checks it."
-)
-@click.option(
-    "--threads", type=click.IntRange(0), default=0, help="Threads the RAM prediction assumes. Default: big cores."
-)
-@click.option(
-    "--golden", type=click.Path(exists=True, dir_okay=False), help="An .npz of inputs (and outputs) for selftest."
-)
+@click.option("--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="Threads that the RAM prediction assumes.")
+@click.option("--golden", type=click.Path(exists=True, dir_okay=False), help="Inputs (and outputs) for selftest, .npz.")
 @click.option("--no-golden", is_flag=True, help="Store no golden vectors: selftest then checks the weights only.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
 @shape_options
@@ -51,7 +45,8 @@ def command(
     $ edgerun pack model.onnx --target aarch64
     $ edgerun pack model.onnx --target rpi4 --max-size 24MB --max-ram 80MB -o model
 
-    On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; nothing is written then.
+    On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
+    written. The latency budget is checked by `./model bench`.
     """
     from edgerun.cli.launch import host_arch, run_packed
     from edgerun.errors import InputOutputError
