@@ -38,6 +38,8 @@ class DType(enum.Enum):
     F8E8M0 = (24, 8, "float8_e8m0fnu", 24)
     U2 = (25, 2, "uint2", 25)
     I2 = (26, 2, "int2", 26)
+    F6E2M3 = (27, 6, "float6_e2m3fn", 27)
+    F6E3M2 = (28, 6, "float6_e3m2fn", 28)
 
     @property
     def code(self) -> int:
@@ -85,7 +87,7 @@ class DType(enum.Enum):
 
 _FLOATS = {
     DType.F32, DType.F64, DType.F16, DType.BF16, DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ,
-    DType.F4E2M1, DType.F8E8M0,
+    DType.F4E2M1, DType.F8E8M0, DType.F6E2M3, DType.F6E3M2,
 }  # fmt: skip
 _SIGNED = {DType.I8, DType.I16, DType.I32, DType.I64, DType.I4, DType.I2}
 _UNSIGNED = {DType.U8, DType.U16, DType.U32, DType.U64, DType.U4, DType.U2}

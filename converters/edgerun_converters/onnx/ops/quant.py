@@ -1,0 +1,165 @@
+"""Quantisation operators of ai.onnx: QuantizeLinear to QLinearConv, every opset."""
+
+from __future__ import annotations
+
+from edgerun.dims import DimLike, maximum
+from edgerun.dtypes import DType, from_onnx
+from edgerun.errors import ShapeError, UnsupportedError
+from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
+
+
+@lowering("QuantizeLinear")
+def quantize_linear(b: Builder, n: OnnxNode) -> None:
+    x, scale, zero = n.input(0), n.input(1), n.input(2)
+    stated = n.attr("output_dtype", 0)
+    dtype = from_onnx(stated) if stated else (b.dtype(zero) if zero else DType.U8)
+    if zero and b.dtype(zero) is not dtype:
+        raise UnsupportedError(f"output_dtype is {dtype.short}, but the zero point is {b.dtype(zero).short}")
+    block = int(n.attr("block_size", 0))
+    axis = _axis(b, x, n.attr("axis", 1))
+    precision = n.attr("precision", 0)
+    n.bind(
+        b.one(
+            "quantize_linear",
+            [x, granular(b, scale, block), granular(b, zero, block)],
+            axis=axis,
+            block=block,
+            dtype=dtype,
+            saturate=bool(n.attr("saturate", 1)),
+            precision=from_onnx(precision) if precision else None,
+        )
+    )
+
+
+@lowering("DequantizeLinear")
+def dequantize_linear(b: Builder, n: OnnxNode) -> None:
+    x, scale, zero = n.input(0), n.input(1), n.input(2)
+    stated = n.attr("output_dtype", 0)
+    dtype = from_onnx(stated) if stated else b.dtype(scale)
+    block = int(n.attr("block_size", 0))
+    if dtype is DType.F8E8M0:
+        raise UnsupportedError("scales of type float8e8m0 need the attribute output_dtype")
+    n.bind(
+        b.one(
+            "dequantize_linear",
+            [x, granular(b, scale, block), granular(b, zero, block)],
+            axis=_axis(b, x, n.attr("axis", 1)),
+            block=block,
+            dtype=dtype,
+        )
+    )
+
+
+@lowering("DynamicQuantizeLinear")
+def dynamic_quantize_linear(b: Builder, n: OnnxNode) -> None:
+    n.bind(*b.emit("dynamic_quantize_linear", [n.input(0)]))
+
+
+@lowering("MatMulInteger")
+def matmul_integer(b: Builder, n: OnnxNode) -> None:
+    a, w = n.input(0), n.input(1)
+    n.bind(b.one("matmul_integer", [a, w, row_parameter(b, n.input(2)), scalar(b, n.input(3))]))
+
+
+@lowering("QLinearMatMul")
+def qlinear_matmul(b: Builder, n: OnnxNode) -> None:
+    a, a_scale, a_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(k) for k in range(8))
+    inputs = [a, row_parameter(b, a_scale), row_parameter(b, a_zero), w, scalar(b, w_scale), scalar(b, w_zero)]
+    n.bind(b.one("qlinear_matmul", [*inputs, scalar(b, y_scale), scalar(b, y_zero)]))
+
+
+@lowering("ConvInteger")
+def conv_integer(b: Builder, n: OnnxNode) -> None:
+    x, w = n.input(0), n.input(1)
+    strides, pads, dilations = conv_geometry(b, n, x, w)
+    y = b.one(
+        "conv_integer",
+        [b.to_channels_last(x), filters_last(b, w), scalar(b, n.input(2)), scalar(b, n.input(3))],
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        group=int(n.attr("group", 1)),
+    )
+    n.bind(b.to_channels_first(y))
+
+
+@lowering("QLinearConv")
+def qlinear_conv(b: Builder, n: OnnxNode) -> None:
+    n.bind(b.to_channels_first(emit_qlinear_conv(b, n, b.to_channels_last(n.input(0)), n.input(0))))
+
+
+def emit_qlinear_conv(b: Builder, n: OnnxNode, x: str, geometry_of: str) -> str:
+    """qlinear_conv on the channels-last `x`; `geometry_of` is the same tensor channels first, or "" for x itself."""
+    _, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (n.input(k) for k in range(9))
+    strides, pads, dilations = conv_geometry(b, n, geometry_of or x, w, channels_last=not geometry_of)
+    parameters = [scalar(b, p) for p in (x_scale, x_zero)]
+    weights = [filters_last(b, w), scalar(b, w_scale), scalar(b, w_zero)]
+    return b.one(
+        "qlinear_conv",
+        [x, *parameters, *weights, scalar(b, y_scale), scalar(b, y_zero), bias],
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        group=int(n.attr("group", 1)),
+    )
+
+
+def filters_last(b: Builder, w: str) -> str:
+    """Weights [O, C/group, *K] as [O, *K, C/group]."""
+    return b.transpose(w, (0, *range(2, b.rank(w)), 1))
+
+
+def scalar(b: Builder, parameter: str) -> str:
+    """A parameter with one element as rank 0; others, and "" for an absent one, as they are."""
+    return b.reshape(parameter, ()) if parameter and b.type(parameter).shape == (1,) else parameter
+
+
+def row_parameter(b: Builder, parameter: str) -> str:
+    """A parameter of the left matmul operand: one value a row becomes a column vector."""
+    parameter = scalar(b, parameter)
+    if parameter and b.rank(parameter) == 1:
+        return b.reshape(parameter, (*b.shape(parameter), 1))
+    return parameter
+
+
+def granular(b: Builder, parameter: str, block: int) -> str:
+    """A scale or zero point of QuantizeLinear: rank 0 when it holds one element and is not blocked."""
+    return parameter if block else scalar(b, parameter)
+
+
+def _axis(b: Builder, x: str, axis: int) -> int:
+    """The quantised axis; on vectors and scalars the attribute's default of 1 means nothing."""
+    shape = b.type(x).shape
+    if shape is None:
+        if axis < 0:
+            raise ShapeError(f"axis {axis} of a tensor of unknown rank")
+        return axis
+    return 0 if len(shape) <= 1 else b.axis(x, axis)
+
+
+def conv_geometry(
+    b: Builder, n: OnnxNode, x: str, w: str, *, channels_last: bool = False
+) -> tuple[tuple[int, ...], tuple[DimLike, ...], tuple[int, ...]]:
+    """(strides, pads, dilations) of a convolution with `auto_pad` resolved; w is [O, C/group, *K]."""
+    shape = b.shape(x)
+    spatial = len(shape) - 2
+    strides = tuple(int(s) for s in n.attr("strides", ())) or (1,) * spatial
+    dilations = tuple(int(d) for d in n.attr("dilations", ())) or (1,) * spatial
+    mode = n.attr("auto_pad", "NOTSET")
+    mode = mode.decode() if isinstance(mode, bytes) else mode
+    if mode == "VALID":
+        return strides, (0,) * (2 * spatial), dilations
+    if mode in ("NOTSET", ""):
+        return strides, tuple(int(p) for p in n.attr("pads", ())) or (0,) * (2 * spatial), dilations
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise UnsupportedError(f"there is no auto_pad mode {mode!r}")
+    sizes = shape[1:-1] if channels_last else shape[2:]
+    begins: list[DimLike] = []
+    ends: list[DimLike] = []
+    for size, kernel, stride, dilation in zip(sizes, b.shape(w)[2:], strides, dilations, strict=True):
+        out = (size + stride - 1) // stride
+        total = maximum((out - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        small = total // 2
+        begins.append(small if mode == "SAME_UPPER" else total - small)
+        ends.append(total - small if mode == "SAME_UPPER" else small)
+    return strides, (*begins, *ends), dilations
