@@ -78,8 +78,8 @@ class Builder:
     """Appends core ops to a graph, inferring types and known values as it goes.
 
     `graph` is the graph under construction; `outer` the builder of the enclosing graph for sub-graphs (its tensors
-    may be used by name). `prefix` starts every name made here, so that names in sub-graphs differ from those around them;
-    `reserved` are names that only the importer may give (those of the source model).
+    may be used by name). `prefix` starts every name made here, so that names in sub-graphs differ from those around
+    them; `reserved` are names that only the importer may give (those of the source model).
     """
 
     def __init__(

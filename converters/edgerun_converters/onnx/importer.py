@@ -1,7 +1,7 @@
 """The importer: an ONNX model, of any opset from 6 on, becomes a Graph of core ops.
 
-`import_model` reads and checks the file, then walks the nodes in order and lets each operator's lowering (see `builder`)
-append core ops. Operators without a lowering are replaced by their function body, of the model or of the standard.
+`import_model` reads and checks the file, then walks the nodes in order and lets each operator's lowering (see
+`builder`) append core ops. Operators without a lowering are replaced by their function body, of the model or of the standard.
 Problems are collected over the whole model and raised together.
 """
 
@@ -27,7 +27,7 @@ from edgerun_converters.onnx.builder import Builder, OnnxNode
 from edgerun_converters.onnx.builder import find as find_lowering
 from edgerun_converters.onnx.load import Source, check_opset, clean_domain, read
 from edgerun_converters.onnx.scope import Scope, in_order
-from edgerun_converters.onnx.tensors import decode, decode_sparse
+from edgerun_converters.onnx.tensors import decode, decode_sparse, tensor_dtype
 from edgerun_converters.onnx.types import Symbols, declared_shape, from_type
 
 MAX_NODES = 500_000
@@ -94,12 +94,10 @@ class _Importer:
             self._initializers(scope, proto)
             self._inputs(scope, proto)
             self._nodes(scope, proto, declared={v.name: v for v in [*proto.value_info, *proto.output]})
+            self._raise_problems()
             self._outputs(scope, proto)
         except ImportFailure as e:
             raise ImportFailure(f"{self.source.origin}: {e.message}", hint=e.hint) from e
-        except Poisoned:
-            pass
-        self._raise_problems()
         graph.prune()
         graph.meta["notes"] = self.notes
         graph.check()
@@ -215,8 +213,7 @@ class _Importer:
         b.node_name = ""
         for value in proto.output:
             tensor = scope.lookup(value.name)
-            if tensor is None:
-                raise Poisoned
+            assert tensor is not None, "problems are raised before"
             if value.name in b.graph.outputs:
                 raise ImportFailure(f"the output {value.name!r} is listed twice")
             made = any(tensor in n.outputs for n in b.graph.nodes)
@@ -489,9 +486,7 @@ class _Importer:
             return
         number = value.type.tensor_type.elem_type
         if number and number != known.dtype.onnx:
-            declared = (
-                onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else number
-            )
+            declared = tensor_dtype(number, f"{value.name!r}").short
             self._problem(name, proto, ShapeError(f"{value.name!r} is declared {declared} but is {known.dtype.short}"))
             return
         shape = declared_shape(value.type)

@@ -64,7 +64,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto, depth: int = 0) -> set[str]:
-    """Every name that a node reads, captures of its sub-graphs included. Raises ImportFailure when nested too deeply."""
+    """Every name that a node reads, with what its sub-graphs capture. Raises ImportFailure when nested too deeply."""
     names = {i for i in node.input if i}
     for graph in subgraphs(node):
         if depth >= MAX_DEPTH:

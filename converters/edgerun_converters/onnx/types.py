@@ -9,7 +9,6 @@ import onnx
 from edgerun.dims import DimLike, clean_symbol, symbol
 from edgerun.dtypes import DType
 from edgerun.errors import ImportFailure, UnsupportedError
-from edgerun.graph import Shape
 from edgerun.ops.registry import TensorType
 from edgerun_converters.onnx.tensors import MAX_RANK, tensor_dtype
 
