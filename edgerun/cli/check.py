@@ -57,7 +57,7 @@ def command(model: str, target: str, shapes: tuple[str, ...], dims: tuple[str, .
             NumpyExecutor(graph)
         except UnsupportedError as e:
             collect("numpy", e)
-    summary = {
+    summary: dict[str, Any] = {
         "model": model,
         "target": board.name,
         "ok": not any(p["stage"] != "numpy" for p in problems),

@@ -37,6 +37,7 @@ def command(
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
     graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims), optimize=not no_optimize)
     bundle.save(graph, path, force=force)
+    ports = [f"input  {graph.tensors[i]}" for i in graph.inputs] + [f"output {graph.tensors[o]}" for o in graph.outputs]
     document = {
         "output": str(path),
         "bytes": path.stat().st_size,
@@ -45,6 +46,5 @@ def command(
         "inputs": [str(graph.tensors[i]) for i in graph.inputs],
         "outputs": [str(graph.tensors[o]) for o in graph.outputs],
     }
-    notes = [f"{path}: {size_text(path.stat().st_size)}, {len(graph.nodes)} nodes"]
-    notes += [f"input  {i}" for i in document["inputs"]] + [f"output {o}" for o in document["outputs"]]  # type: ignore[union-attr, attr-defined]
+    notes = [f"{path}: {size_text(path.stat().st_size)}, {len(graph.nodes)} nodes", *ports]
     return Report(document, [], notes)

@@ -121,7 +121,7 @@ def _fixed_shape(port: PortInfo, shape: Sequence[int] | None) -> tuple[int, ...]
     if port.shape is None or any(isinstance(d, Dim) for d in port.shape):
         text = shape_text(port.shape)
         raise UsageError(f"input {port.name!r} has free dimensions {text}", hint=f"give --shape {port.name}=...")
-    return tuple(int(d) for d in port.shape)  # type: ignore[arg-type]
+    return tuple(int(d) for d in port.shape)
 
 
 def _image(port: PortInfo, source: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -165,7 +165,7 @@ def _reduce(graph: Any, arrays: Any, run_piece: Any, tolerance: Any, path: Path,
     piece, feeds = found
     bundle.save(piece, path, force=force)
     with atomic_write(path.with_suffix(".npz"), force=force) as file:
-        np.savez(file, **feeds)
+        np.savez(file, allow_pickle=False, **feeds)
     return f"smallest failing piece: {len(piece.nodes)} node(s) in {path}, inputs in {path.with_suffix('.npz')}"
 
 

@@ -61,7 +61,7 @@ def command(
     columns = [Column("index"), *(Column(c, left=True) for c in ("node", "op", "kernel")), Column("macs")]
     tables = [Table(rows, [*columns, Column("why", left=True)])]
     if layer is not None:
-        others = [{"node": r["node"], **a} for r in rows for a in r["alternatives"]]  # type: ignore[attr-defined, dict-item]
+        others = [{"node": r["node"], **a} for r in rows for a in r["alternatives"]]  # type: ignore[attr-defined]
         tables.append(
             Table(
                 others,

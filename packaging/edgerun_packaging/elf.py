@@ -49,7 +49,7 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields for reports."""
-        return {name: getattr(self, name) for name in self.__slots__}  # type: ignore[attr-defined]
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def audit(data: bytes, origin: str = "file") -> Audit:

@@ -52,16 +52,10 @@ def _pages(count: int) -> int:
 
 
 def _remedies(tables: Tables, extras: int, threads: int) -> list[Remedy]:
-    weights = tables.weight_bytes
+    more_threads = (threads - 1) * (tables.thread_scratch_bytes + THREAD_STACK_BYTES)
     return [
-        Remedy("quantise float weights to int8 (edgerun quantize)", weights * 3 // 4),
-        Remedy(
-            "a smaller input, or a lower upper bound (--shape, --dim): the arena shrinks in proportion",
-            tables.arena_bytes // 2,
-        ),
-        Remedy(
-            f"one thread instead of {threads} (--threads 1)",
-            (threads - 1) * (tables.thread_scratch_bytes + THREAD_STACK_BYTES),
-        ),
+        Remedy("float weights quantised to int8 before packing", tables.weight_bytes * 3 // 4),
+        Remedy("half the input, or half the bound of a free dimension (--shape, --dim)", tables.arena_bytes // 2),
+        Remedy(f"one thread instead of {threads} (--threads 1)", more_threads),
         Remedy("no golden vectors (--no-golden)", extras),
     ]

@@ -26,7 +26,7 @@ from edgerun_targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices that shape the packed file. `threads`: what the RAM prediction assumes; 0 takes the target's big cores."""
+    """Choices that shape the packed file. `threads`: what the RAM prediction assumes; 0 = the target's big cores."""
 
     threads: int = 0
     golden: bool = True
@@ -86,11 +86,12 @@ def pack(
     if not elf.static or elf.machine != target.arch:
         raise FileFormatError(f"the stub for {target.arch} is no static {target.arch} file", hint="make stubs")
     tables = Tables(_compile(graph, target, options))
-    golden = make(graph, tables.node_outputs(), seed=options.seed, file=options.golden_file) if options.golden else None
+    golden = None
+    if options.golden:
+        golden = make(graph, tables.node_outputs(), seed=options.seed, file=options.golden_file)
     threads = options.threads or max(target.cores, 1)
-    plan, footprint, manifest = _finish(
-        tables, golden, elf, len(stub), threads, _provenance(graph, source), target, budgets
-    )
+    provenance = _provenance(graph, source)
+    plan, footprint, manifest = _finish(tables, golden, elf, len(stub), threads, provenance, target, budgets)
     excess = limits.check(footprint, budgets)
     if excess:
         raise BudgetExceeded(limits.describe(excess, footprint.remedies))

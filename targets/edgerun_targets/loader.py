@@ -93,7 +93,15 @@ def _parse(name: str, text: str) -> Target:
     except tomllib.TOMLDecodeError as e:
         raise FileFormatError(f"target {name}: {e}") from e
     cache = data.pop("cache_kb", {})
-    known = {"description": str, "arch": str, "cpu": str, "soc": str, "cores": int, "little_cores": int, "ram_mb": int}
+    known: dict[str, type] = {
+        "description": str,
+        "arch": str,
+        "cpu": str,
+        "soc": str,
+        "cores": int,
+        "little_cores": int,
+        "ram_mb": int,
+    }
     for key, value in data.items():
         if key == "features":
             if not isinstance(value, list) or not all(isinstance(f, str) for f in value):
