@@ -162,10 +162,11 @@ def _reduce(graph: Any, arrays: Any, run_piece: Any, tolerance: Any, path: Path,
     found = reduce_failure(graph, arrays, run_piece, tolerance)
     if found is None:
         return "nothing to reduce: the whole graph agrees"
-    piece, feeds = found
+    piece: Any = found[0]
+    feeds: dict[str, Any] = found[1]
     bundle.save(piece, path, force=force)
     with atomic_write(path.with_suffix(".npz"), force=force) as file:
-        np.savez(file, allow_pickle=False, **feeds)
+        np.savez(file, **feeds)
     return f"smallest failing piece: {len(piece.nodes)} node(s) in {path}, inputs in {path.with_suffix('.npz')}"
 
 

@@ -111,7 +111,7 @@ def _parse(name: str, text: str) -> Target:
             raise FileFormatError(
                 f"target {name}: unknown key {key!r}", hint=f"did you mean {near[0]}?" if near else ""
             )
-        elif type(value) is not known[key] or (known[key] is int and value < 0):
+        elif type(value) is not known[key] or (isinstance(value, int) and value < 0):
             raise FileFormatError(f"target {name}: {key} must be a {'number' if known[key] is int else 'text'}")
     for key in ("description", "arch", "cpu"):
         if not data.get(key):
