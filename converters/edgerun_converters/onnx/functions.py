@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -30,7 +31,7 @@ def of_model(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
 def is_standard(domain: str, op_type: str, opset: int) -> bool:
     """Whether the ONNX standard may have a body for this operator."""
     try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
@@ -44,7 +45,7 @@ def of_standard(
     Some bodies depend on the attributes and on the types of the inputs. `node` must have no attribute references.
     """
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
     try:

@@ -1,8 +1,8 @@
 """The importer: an ONNX model, of any opset from 6 on, becomes a Graph of core ops.
 
 `import_model` reads and checks the file, then walks the nodes in order and lets each operator's lowering (see
-`builder`) append core ops. Operators without a lowering are replaced by their function body, of the model or of the standard.
-Problems are collected over the whole model and raised together.
+`builder`) append core ops. Operators without a lowering are replaced by their function body, the model's own or the
+standard's. Problems are collected over the whole model and raised together.
 """
 
 from __future__ import annotations
