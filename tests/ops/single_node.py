@@ -1,4 +1,4 @@
-"""One ONNX node through the importer's lowering and the NumPy kernels, and through onnxruntime as the oracle.
+"""One ONNX node through the importer and the NumPy kernels, and through onnxruntime as the oracle.
 
     node = NodeCase("LSTM", {"X": x, "W": w, "R": r}, {"hidden_size": 5}, outputs=3, opset=14)
     node.edgerun(), node.reference()
@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
 
 from edgerun.backends.numpy.executor import NumpyExecutor
-from edgerun.dims import symbol
 from edgerun.dtypes import from_numpy
 from edgerun.graph import Graph
-from edgerun.ops.registry import TensorType
-from edgerun_converters.onnx.builder import Builder, OnnxNode, find
+from edgerun_converters.onnx.importer import import_model
 
 
 @dataclass
@@ -38,37 +39,31 @@ class NodeCase:
     """Whether the sizes of the inputs are hidden from the importer behind symbols."""
     wanted: Sequence[bool] = ()
 
+    def model(self) -> onnx.ModelProto:
+        """The node as an ONNX model."""
+        ports, weights, names = [], [], []
+        for name, array in self.inputs.items():
+            names.append(name if array is not None else "")
+            if array is None:
+                continue
+            if name in self.constant:
+                weights.append(numpy_helper.from_array(array, name))
+                continue
+            shape = [f"{name}_{k}" for k in range(array.ndim)] if self.symbolic else array.shape
+            ports.append(helper.make_tensor_value_info(name, from_numpy(array.dtype).onnx, shape))
+        wanted = list(self.wanted) or [True] * self.outputs
+        outputs = [f"out{k}" if w else "" for k, w in enumerate(wanted)]
+        node = helper.make_node(self.op_type, names, outputs, "node", domain=self.domain, **self.attributes)
+        results = [onnx.ValueInfoProto(name=o) for o in outputs if o]
+        opsets = [helper.make_opsetid("", 21 if self.domain else self.opset)]
+        if self.domain:
+            opsets.append(helper.make_opsetid(self.domain, self.opset))
+        graph = helper.make_graph([node], "g", ports, results, weights)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
     def graph(self) -> Graph:
         """The node as a graph of core ops."""
-        graph = Graph()
-        builder = Builder(graph)
-        builder.node_name = "node"
-        names = []
-        for name, array in self.inputs.items():
-            if array is None:
-                names.append("")
-                continue
-            names.append(name)
-            dtype = from_numpy(array.dtype)
-            constant = name in self.constant
-            shape = tuple(array.shape)
-            if self.symbolic and not constant:
-                shape = tuple(symbol(f"{name}_{k}") for k in range(array.ndim))
-            graph.add_tensor(name, dtype, shape, array if constant else None)
-            builder.types[name] = TensorType(dtype, shape, array if constant else None)
-            if not constant:
-                graph.inputs.append(name)
-        wanted = list(self.wanted) or [True] * self.outputs
-        node = OnnxNode(
-            self.op_type, self.domain, self.opset, names, self.outputs, dict(self.attributes), "node", wanted
-        )
-        function = find(self.domain, self.op_type)
-        assert function is not None, f"there is no lowering of {self.domain}::{self.op_type}"
-        function(builder, node)
-        graph.outputs = [o for o, w in zip(node.outputs, wanted, strict=False) if w]
-        assert all(graph.outputs), f"outputs {node.outputs} are not all bound"
-        graph.check()
-        return graph
+        return import_model(self.model())
 
     def edgerun(self) -> list[Any]:
         """Outputs of the NumPy kernels, checked against the inferred types."""
@@ -87,33 +82,12 @@ class NodeCase:
 
     def reference(self) -> list[Any]:
         """Outputs of onnxruntime without graph optimisation."""
-        import onnx
-        import onnxruntime as ort
-        from onnx import helper, numpy_helper
-
-        ports, weights, names = [], [], []
-        for name, array in self.inputs.items():
-            names.append(name if array is not None else "")
-            if array is None:
-                continue
-            if name in self.constant:
-                weights.append(numpy_helper.from_array(array, name))
-                continue
-            ports.append(helper.make_tensor_value_info(name, from_numpy(array.dtype).onnx, array.shape))
-        wanted = list(self.wanted) or [True] * self.outputs
-        outputs = [f"out{k}" if w else "" for k, w in enumerate(wanted)]
-        node = helper.make_node(self.op_type, names, outputs, "node", domain=self.domain, **self.attributes)
-        results = [onnx.ValueInfoProto(name=o) for o in outputs if o]
-        opsets = [helper.make_opsetid("", self.opset if not self.domain else 21)]
-        if self.domain:
-            opsets.append(helper.make_opsetid(self.domain, self.opset))
-        graph = helper.make_graph([node], "g", ports, results, weights)
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
+        model = self.model()
         session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return session.run(None, {p.name: self.inputs[p.name] for p in ports})
+        return session.run(None, {p.name: self.inputs[p.name] for p in model.graph.input})
 
     def check(self, rtol: float = 1e-4, atol: float = 1e-5) -> None:
         """Assert that the NumPy kernels give what onnxruntime gives."""

@@ -264,12 +264,12 @@ def _convolve(
     result = np.zeros((x.shape[0], *out, filters))
     grouped = result.reshape(x.shape[0], *out, group, filters // group)
     for position in itertools.product(*map(range, kernel_shape)):
-        window = tuple(
-            slice(p * d, p * d + (o - 1) * s + 1, s)
+        window: Any = [
+            slice(p * d, p * d + max((o - 1) * s + 1, 0), s)
             for p, d, o, s in zip(position, dilations, out, strides, strict=True)
-        )
+        ]
         tile = values[(slice(None), *window)]
-        tap = weights[(slice(None), *position)]
+        tap = weights[:, *position]
         if per_group == 1 and filters == group:
             result += tile * tap[:, 0]
         elif group == 1:

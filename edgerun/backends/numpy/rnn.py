@@ -160,7 +160,7 @@ class _Layer:
         self.apart = recurrent[:, rows - apart :].copy()
         if apart:
             recurrent[:, rows - apart :] = 0
-        self.bias = both[:, :rows] + recurrent
+        self.bias: Array = np.add(both[:, :rows], recurrent)
         self.lengths = lengths
         self.direction = direction
         self.y = np.zeros((self.time, self.directions, self.batch, hidden), self.dtype)
@@ -173,7 +173,7 @@ class _Layer:
 
     def project(self, d: int) -> Array:
         """x W^T + bias of one direction for all steps: [T, B, G*H]."""
-        flat = self.x.reshape(self.time * self.batch, -1) @ self.w[d].T
+        flat: Array = self.x.reshape(self.time * self.batch, -1) @ self.w[d].T
         flat += self.bias[d]
         return flat.reshape(self.time, self.batch, -1)
 

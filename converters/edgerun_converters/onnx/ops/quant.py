@@ -146,7 +146,6 @@ def conv_geometry(
     strides = tuple(int(s) for s in n.attr("strides", ())) or (1,) * spatial
     dilations = tuple(int(d) for d in n.attr("dilations", ())) or (1,) * spatial
     mode = n.attr("auto_pad", "NOTSET")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode == "VALID":
         return strides, (0,) * (2 * spatial), dilations
     if mode in ("NOTSET", ""):

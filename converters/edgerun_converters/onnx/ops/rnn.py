@@ -52,11 +52,11 @@ def emit_recurrent(
     b: Builder, n: OnnxNode, kind: str, inputs: list[str], default: tuple[str, ...], **attrs: Any
 ) -> list[str]:
     """Append lstm, gru or rnn with the attributes of `n`; `inputs` in the order of the core op, time first."""
-    direction = _text(n.attr("direction", "forward")).lower() or "forward"
+    direction = str(n.attr("direction", "forward")).lower() or "forward"
     if direction not in DIRECTIONS:
         raise UnsupportedError(f"there is no direction {direction!r}")
     given = n.attr("activations", ())
-    names = tuple(_text(a).lower() for a in given) or tuple(a.lower() for a in default) * DIRECTIONS[direction]
+    names = tuple(str(a).lower() for a in given) or tuple(a.lower() for a in default) * DIRECTIONS[direction]
     unknown = sorted(set(names) - ACTIVATIONS)
     if unknown:
         raise UnsupportedError(f"there is no recurrent activation {unknown[0]!r}")
@@ -100,7 +100,3 @@ def _parameters(names: tuple[str, ...], given: tuple[float, ...], takes: dict[st
         raise UnsupportedError(f"{len(values)} activation parameters are given, but {takers} activations take one")
     rest = iter(values)
     return tuple(next(rest, takes[name]) if name in takes else 0.0 for name in names)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
