@@ -15,13 +15,14 @@ test compares the two signatures for every op.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from edgerun.dims import DimLike, is_static, product, shape_text
+from edgerun.dims import Dim, DimLike, is_static, product, shape_text, symbol
 from edgerun.dtypes import DType
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node, Shape, Tensor
@@ -91,6 +92,7 @@ class OpSpec:
 
 
 OPS: dict[str, OpSpec] = {}
+_FRESH = itertools.count(1)
 
 
 def op(
@@ -210,6 +212,11 @@ def static_value(t: TensorType | None) -> np.ndarray | None:
             return None
         return t.value.astype(t.dtype.numpy)
     return t.value
+
+
+def fresh_symbol(hint: str) -> Dim:
+    """A symbol no other tensor uses, for a size that only the data decides; executors learn its value as they run."""
+    return symbol(f"{hint}@{next(_FRESH)}")
 
 
 def require(condition: bool, message: str) -> None:
