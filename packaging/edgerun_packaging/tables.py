@@ -18,7 +18,7 @@ TENSOR = struct.Struct("<BBBBIIIQQ")
 NODE = struct.Struct("<HHHHIIIIIIQQ")
 GOLDEN = struct.Struct("<IIQQff")
 ALIGNMENT = 64
-WORDS, STRINGS, TENSORS, NODES, IO, GOLDENS, MANIFEST, WEIGHTS = 2, 3, 4, 5, 7, 8, 9, 10
+WORDS, STRINGS, TENSORS, NODES, KERNELS, IO, GOLDENS, MANIFEST, WEIGHTS = range(2, 11)
 SPACE_ARENA = 1
 
 
@@ -34,6 +34,30 @@ class Vector:
 
 
 LAYER = 0x80000000
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTensor:
+    """A tensor of the plan: `offset` in the arena or in WEIGHTS, `bytes` reserved there."""
+
+    name: str
+    dtype: int
+    space: int
+    dense: bool
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A kernel call: tensor numbers (-1: absent), scratch in the arena."""
+
+    name: str
+    kernel: str
+    inputs: list[int]
+    outputs: list[int]
+    scratch: int
+    scratch_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +105,35 @@ class Tables:
         strings = self.sections[STRINGS][1]
         return strings[offset : strings.index(0, offset)].decode()
 
-    def node_outputs(self) -> list[NodeOutput]:
-        """Output 0 of every node that has one, in execution order."""
-        words, tensors = self.sections[WORDS][1], self.sections[TENSORS][1]
+    def tensors(self) -> list[PlanTensor]:
+        """All tensors, by number."""
+        records = TENSOR.iter_unpack(self.sections[TENSORS][1])
+        return [PlanTensor(self.text(r[4]), r[0], r[2], r[6] == 0, r[7], r[8]) for r in records]
+
+    def nodes(self) -> list[PlanNode]:
+        """All kernel calls, in execution order."""
+        words = memoryview(self.sections[WORDS][1]).cast("i")
+        kernels = [self.text(o) for (o,) in struct.iter_unpack("<I", self.sections[KERNELS][1])]
         found = []
-        for index, node in enumerate(NODE.iter_unpack(self.sections[NODES][1])):
-            n_in, n_out, io = node[2], node[3], node[4]
-            if n_out == 0:
-                continue
-            (number,) = struct.unpack_from("<i", words, 4 * (io + n_in))
-            if number < 0:
-                continue
-            dtype, _, space, _, name, _, ld, _, size = TENSOR.unpack_from(tensors, number * TENSOR.size)
-            if space == SPACE_ARENA:
-                found.append(NodeOutput(index, self.text(name), dtype, ld == 0, size))
+        for kernel, _, n_in, n_out, io, _, _, _, _, name, scratch, size in NODE.iter_unpack(self.sections[NODES][1]):
+            ins, outs = words[io : io + n_in].tolist(), words[io + n_in : io + n_in + n_out].tolist()
+            found.append(PlanNode(self.text(name), kernels[kernel], ins, outs, scratch, size))
+        return found
+
+    def ports(self) -> tuple[list[int], list[int]]:
+        """Tensor numbers of the inputs and of the outputs."""
+        numbers = [t for t, _ in struct.iter_unpack("<II", self.sections[IO][1])]
+        return numbers[: self.header[10]], numbers[self.header[10] :]
+
+    def node_outputs(self) -> list[NodeOutput]:
+        """Output 0 of every node that has one in the arena, in execution order."""
+        tensors = self.tensors()
+        found = []
+        for index, node in enumerate(self.nodes()):
+            if node.outputs and node.outputs[0] >= 0:
+                t = tensors[node.outputs[0]]
+                if t.space == SPACE_ARENA:
+                    found.append(NodeOutput(index, t.name, t.dtype, t.dense, t.bytes))
         return found
 
     def with_extras(self, manifest: bytes, golden: Sequence[Vector]) -> bytes:

@@ -1,0 +1,65 @@
+"""Live ranges and the arena, worked out from a finished plan (independently of the planner that made it)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgerun_packaging.tables import SPACE_ARENA, Tables
+
+
+def live_ranges(tables: Tables) -> dict[int, tuple[int, int]]:
+    """Tensor number to (first, last) step in which its bytes must stay. Inputs live from step 0, outputs to the end."""
+    nodes, tensors = tables.nodes(), tables.tensors()
+    inputs, outputs = tables.ports()
+    ranges: dict[int, tuple[int, int]] = {}
+
+    def touch(number: int, step: int) -> None:
+        if number >= 0 and tensors[number].space == SPACE_ARENA:
+            first, last = ranges.get(number, (step, step))
+            ranges[number] = (min(first, step), max(last, step))
+
+    for number in inputs:
+        touch(number, 0)
+    for step, node in enumerate(nodes):
+        for number in (*node.inputs, *node.outputs):
+            touch(number, step)
+    for number in outputs:
+        touch(number, max(len(nodes) - 1, 0))
+    return ranges
+
+
+def _union(intervals: list[tuple[int, int]]) -> int:
+    """Bytes covered by (offset, bytes) intervals, overlaps (views, in-place results) counted once."""
+    total, end = 0, 0
+    for offset, size in sorted(intervals):
+        start = max(offset, end)
+        total += max(offset + size - start, 0)
+        end = max(end, offset + size)
+    return total
+
+
+def arena_report(tables: Tables) -> dict[str, Any]:
+    """Arena size, lower bound (the largest live set of any step), and tables by step and by tensor. Sizes in bytes."""
+    nodes, tensors = tables.nodes(), tables.tensors()
+    ranges = live_ranges(tables)
+    steps = []
+    for step, node in enumerate(nodes):
+        live = [(tensors[t].offset, tensors[t].bytes) for t, (a, b) in ranges.items() if a <= step <= b]
+        if node.scratch_bytes:
+            live.append((node.scratch, node.scratch_bytes))
+        steps.append({"step": step, "live_bytes": _union(live), "kernel": node.kernel, "node": node.name})
+    bound = max((s["live_bytes"] for s in steps), default=0)  # type: ignore[type-var]
+    arena = tables.arena_bytes
+    return {
+        "arena_bytes": arena,
+        "lower_bound_bytes": bound,
+        "gap_percent": 100 * (arena - bound) / bound if bound else 0.0,  # type: ignore[operator]
+        "peak_step": next((s["step"] for s in steps if s["live_bytes"] == bound), None),
+        "weight_bytes": tables.weight_bytes,
+        "thread_scratch_bytes": tables.thread_scratch_bytes,
+        "steps": steps,
+        "tensors": [
+            {"tensor": tensors[t].name, "offset": tensors[t].offset, "bytes": tensors[t].bytes, "first": a, "last": b}
+            for t, (a, b) in sorted(ranges.items(), key=lambda item: (item[1], item[0]))
+        ],
+    }

@@ -1,0 +1,66 @@
+"""Packed files that several tests share. Each is made once in a session."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgerun.graph import Graph
+from edgerun.session import load_graph
+from edgerun_packaging.pack import Options, pack
+from edgerun_targets import load
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+HOST = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+Call = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture(scope="session")
+def digits() -> Graph:
+    """The example's graph with its batch free from 1 to 8."""
+    return load_graph(DIGITS / "digits.onnx", dims={"batch": (1, 8)})
+
+
+@pytest.fixture(scope="session")
+def packed(digits: Graph, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """packed(arch): the digits model packed for it."""
+    folder = tmp_path_factory.mktemp("packed")
+
+    def make(arch: str) -> Path:
+        path = folder / f"digits-{arch}"
+        if not path.exists():
+            pack(digits, load(arch), path, source=DIGITS / "digits.onnx", options=Options(threads=1))
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model(packed: Callable[[str], Path]) -> Path:
+    """Packed for this machine."""
+    return packed(HOST)
+
+
+def emulator(arch: str) -> list[str]:
+    """The command prefix that runs `arch` here. Skips the test where qemu is missing; in CI that is a failure."""
+    if arch == HOST:
+        return []
+    name = "qemu-" + {"armv7": "arm"}.get(arch, arch)
+    found = shutil.which(name) or shutil.which(f"{name}-static")
+    if found is None:
+        message = f"{name} is not installed (apt install qemu-user)"
+        if os.environ.get("EDGERUN_CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return [found]
+
+
+def call(path: Path, *arguments: str, arch: str = HOST, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a packed file. Times out after a minute."""
+    return subprocess.run([*emulator(arch), str(path), *arguments], input=stdin, capture_output=True, timeout=60)
