@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from edgerun.graph import Graph, Tensor
 from edgerun_converters.passes.activations import recognise_activations
 from edgerun_converters.passes.affine import fold_affine
+from edgerun_converters.passes.attention import recognise_attention
 from edgerun_converters.passes.constants import fold_constants, merge_duplicates
 from edgerun_converters.passes.editor import Pass
 from edgerun_converters.passes.elementwise import fuse_elementwise
@@ -29,6 +30,7 @@ PIPELINE: tuple[Stage, ...] = (
     Stage("constants", (fold_constants, simplify, merge_duplicates), rounds=4),
     Stage("layout", (sink_transposes, simplify, fold_constants, merge_duplicates), rounds=4),
     Stage("norms", (recognise_norms,), rounds=4),
+    Stage("attention", (recognise_attention, simplify), rounds=2),
     Stage("affine", (fold_affine, simplify, fold_constants), rounds=4),
     Stage("activations", (recognise_activations, simplify), rounds=2),
     Stage("epilogues", (fuse_epilogues,), rounds=8),
