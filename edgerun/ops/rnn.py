@@ -1,4 +1,4 @@
-"""Recurrent layers: lstm, gru and rnn over a whole sequence, one or two directions.
+"""Recurrent layers: lstm (in floats or quantised), gru and rnn over a whole sequence, one or two directions.
 
 Time comes first: x is [T, B, I]; the importer transposes batch-first models. With D directions and H hidden units, w is
 [D, G*H, I], r [D, G*H, H] and bias [D, 2*G*H] (input biases, then recurrent biases), where G counts the gates: 4 for
@@ -23,8 +23,8 @@ ACTIVATIONS = frozenset(
         "softsign", "softplus",
     }
 )  # fmt: skip
-_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-_FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}
+_GATES = {"lstm": 4, "lstm_quantised": 4, "gru": 3, "rnn": 1}
+_FUNCTIONS = {"lstm": 3, "lstm_quantised": 3, "gru": 2, "rnn": 1}
 
 
 @op("rnn")
@@ -52,6 +52,48 @@ def lstm(
     _check_shape("h0", h0, state)
     _check_shape("c0", c0, state)
     _check_shape("p", p, None if x.shape is None else (directions, 3 * hidden))
+    return TensorType(x.dtype, y), TensorType(x.dtype, state), TensorType(x.dtype, state)
+
+
+@op("rnn")
+def lstm_quantised(
+    x: TensorType,
+    w: TensorType,
+    r: TensorType,
+    w_scale: TensorType,
+    w_zero: TensorType,
+    r_scale: TensorType,
+    r_zero: TensorType,
+    bias: TensorType | None = None,
+    lengths: TensorType | None = None,
+    h0: TensorType | None = None,
+    c0: TensorType | None = None,
+    p: TensorType | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+    activations: tuple[str, ...] = ("sigmoid", "tanh", "tanh"),
+    alpha: tuple[float, ...] = (0.0, 0.0, 0.0),
+    beta: tuple[float, ...] = (0.0, 0.0, 0.0),
+    clip: float = 0.0,
+    input_forget: bool = False,
+) -> tuple[TensorType, TensorType, TensorType]:
+    """lstm with 8-bit weights: the whole of x, and the state h at every step, are quantised dynamically to u8.
+
+    Scales and zero points are [D] or [D, 4*H]; products accumulate in integers. Everything else is as in lstm.
+    """
+    require(x.dtype is DType.F32, f"a quantised lstm takes f32, not {x.dtype.short}")
+    for name, weights, scale, zero in (("w", w, w_scale, w_zero), ("r", r, r_scale, r_zero)):
+        require(weights.dtype in (DType.I8, DType.U8), f"{name} is {weights.dtype.short}, expected 8-bit integers")
+        require(zero.dtype is weights.dtype and scale.dtype is DType.F32, f"the parameters of {name} do not fit it")
+        if scale.shape is not None and len(scale.shape) != 1:
+            _check_shape(f"the scale of {name}", scale, (DIRECTIONS.get(direction, 1), 4 * hidden))
+    y, state = _check(
+        "lstm_quantised", x, w, r, bias, lengths, hidden, direction, activations, alpha, beta, same_type=False
+    )
+    _check_shape("h0", h0, state)
+    _check_shape("c0", c0, state)
+    _check_shape("p", p, None if x.shape is None else (DIRECTIONS[direction], 3 * hidden))
     return TensorType(x.dtype, y), TensorType(x.dtype, state), TensorType(x.dtype, state)
 
 
@@ -115,11 +157,13 @@ def _check(
     activations: tuple[str, ...],
     alpha: tuple[float, ...],
     beta: tuple[float, ...],
+    *,
+    same_type: bool = True,
 ) -> tuple[tuple[DimLike, ...] | None, tuple[DimLike, ...] | None]:
-    """Verify what the three ops share; returns the shapes of y and of one final state."""
+    """Verify what the ops share; returns the shapes of y and of one final state."""
     require(direction in DIRECTIONS, f"there is no direction {direction!r}")
     require(x.dtype.is_float, f"a recurrent layer takes floats, not {x.dtype.short}")
-    require(w.dtype is x.dtype and r.dtype is x.dtype, "input and weights differ in type")
+    require(not same_type or (w.dtype is x.dtype and r.dtype is x.dtype), "input and weights differ in type")
     directions, rows = DIRECTIONS[direction], _GATES[kind] * hidden
     count = _FUNCTIONS[kind] * directions
     require(len(activations) == count, f"{kind} ({direction}) takes {count} activations, not {len(activations)}")
@@ -156,6 +200,11 @@ def _count(x: TensorType, w: TensorType, r: TensorType) -> DimLike:
 
 @macs("lstm")
 def _lstm_macs(x: TensorType, w: TensorType, r: TensorType, *rest: object, **attrs: object) -> DimLike:
+    return _count(x, w, r)
+
+
+@macs("lstm_quantised")
+def _lstm_quantised_macs(x: TensorType, w: TensorType, r: TensorType, *rest: object, **attrs: object) -> DimLike:
     return _count(x, w, r)
 
 

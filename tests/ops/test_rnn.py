@@ -149,3 +149,25 @@ def test_wrong_weights_are_refused():
 def test_too_many_activation_parameters_are_refused():
     with pytest.raises(EdgerunError, match="activation parameters"):
         case("RNN", arrays("RNN"), activation_alpha=[0.1, 0.2]).graph()
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+def test_lstm_with_quantised_weights(direction, per_channel):
+    directions = 2 if direction == "bidirectional" else 1
+    inputs = arrays("LSTM", batch=1, directions=directions)
+    r = np.random.default_rng(5)
+    shape = (directions, 24) if per_channel else (directions,)
+    packed = {
+        "X": inputs["X"],
+        "W": r.integers(-127, 128, (directions, 4, 24)).astype(np.int8),
+        "R": r.integers(-127, 128, (directions, 6, 24)).astype(np.int8),
+        "B": inputs["B"], "L": None, "H": None, "C": None, "P": None,
+        "ws": r.uniform(0.005, 0.01, shape).astype(np.float32), "wz": np.zeros(shape, np.int8),
+        "rs": r.uniform(0.005, 0.01, shape).astype(np.float32), "rz": np.zeros(shape, np.int8),
+    }  # fmt: skip
+    node = NodeCase(
+        "DynamicQuantizeLSTM", packed, {"hidden_size": 6, "direction": direction}, outputs=3, opset=1,
+        domain="com.microsoft", constant=("W", "R", "ws", "wz", "rs", "rz"),
+    )  # fmt: skip
+    node.check(rtol=1e-4, atol=1e-4)

@@ -269,7 +269,8 @@ def _convolve(
             for p, d, o, s in zip(position, dilations, out, strides, strict=True)
         ]
         tile = values[(slice(None), *window)]
-        tap = weights[:, *position]
+        index: Any = (slice(None), *position)
+        tap = weights[index]
         if per_group == 1 and filters == group:
             result += tile * tap[:, 0]
         elif group == 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from edgerun.backends.numpy.quant import dynamic_quantize_linear
 from edgerun.backends.numpy.registry import kernel
 
 Array = np.ndarray
@@ -34,16 +35,59 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     """See edgerun.ops.rnn.lstm."""
     layer = _Layer(x, w, r, bias, lengths, direction, hidden)
+    return _run_lstm(layer, h0, c0, p, activations, alpha, beta, clip, input_forget)
+
+
+@kernel("lstm_quantised")
+def lstm_quantised(
+    x: Array,
+    w: Array,
+    r: Array,
+    w_scale: Array,
+    w_zero: Array,
+    r_scale: Array,
+    r_zero: Array,
+    bias: Array | None = None,
+    lengths: Array | None = None,
+    h0: Array | None = None,
+    c0: Array | None = None,
+    p: Array | None = None,
+    *,
+    hidden: int,
+    direction: str = "forward",
+    activations: tuple[str, ...] = ("sigmoid", "tanh", "tanh"),
+    alpha: tuple[float, ...] = (0.0, 0.0, 0.0),
+    beta: tuple[float, ...] = (0.0, 0.0, 0.0),
+    clip: float = 0.0,
+    input_forget: bool = False,
+) -> tuple[Array, Array, Array]:
+    """See edgerun.ops.rnn.lstm_quantised."""
+    layer = _QuantisedLayer(x, w, r, bias, lengths, direction, hidden)
+    layer.parameters = (w_scale, w_zero, r_scale, r_zero)
+    return _run_lstm(layer, h0, c0, p, activations, alpha, beta, clip, input_forget)
+
+
+def _run_lstm(
+    layer: _Layer,
+    h0: Array | None,
+    c0: Array | None,
+    p: Array | None,
+    activations: tuple[str, ...],
+    alpha: tuple[float, ...],
+    beta: tuple[float, ...],
+    clip: float,
+    input_forget: bool,
+) -> tuple[Array, Array, Array]:
     h_states, c_states = layer.states(h0), layer.states(c0)
-    gates = [slice(k * hidden, (k + 1) * hidden) for k in range(4)]
+    gates = [slice(k * layer.hidden, (k + 1) * layer.hidden) for k in range(4)]
     for d in range(layer.directions):
         f, g, h_of = layer.functions(activations, alpha, beta, d, 3)
         projected = layer.project(d)
-        recurrent = np.ascontiguousarray(layer.r[d].T)
+        recur = layer.recurrence(d)
         pi, po, pf = (None, None, None) if p is None else np.split(p[d].astype(layer.dtype), 3)
         h, c = h_states[d], c_states[d]
         for t, valid in layer.steps(d):
-            z = projected[t] + h @ recurrent
+            z = projected[t] + recur(h)
             zi, zo, zf, zc = (z[:, s] for s in gates)
             if pi is not None:
                 zi = zi + pi * c
@@ -56,7 +100,7 @@ def lstm(
             h_new = f(_clipped(zo, clip)) * h_of(c_new)
             h, c = layer.store(t, d, valid, (h_new, h), (c_new, c))
         h_states[d], c_states[d] = h, c
-    return layer.y.astype(x.dtype, copy=False), h_states.astype(x.dtype), c_states.astype(x.dtype)
+    return layer.y.astype(layer.output, copy=False), h_states.astype(layer.output), c_states.astype(layer.output)
 
 
 @kernel("gru")
@@ -151,7 +195,9 @@ class _Layer:
         apart: int = 0,
     ) -> None:
         self.dtype: Any = np.float64 if x.dtype == np.float64 else np.float32
-        self.x, self.w, self.r = (a.astype(self.dtype, copy=False) for a in (x, w, r))
+        self.output = x.dtype
+        self.x = x.astype(self.dtype, copy=False)
+        self.w, self.r = self.weights(w, r)
         self.time, self.batch, _ = x.shape
         self.directions, rows, _ = w.shape
         self.hidden = hidden
@@ -165,6 +211,10 @@ class _Layer:
         self.direction = direction
         self.y = np.zeros((self.time, self.directions, self.batch, hidden), self.dtype)
 
+    def weights(self, w: Array, r: Array) -> tuple[Array, Array]:
+        """The weights in the type they are multiplied in."""
+        return w.astype(self.dtype, copy=False), r.astype(self.dtype, copy=False)
+
     def states(self, initial: Array | None) -> Array:
         """Writable [D, B, H] states, zero unless given."""
         if initial is None:
@@ -176,6 +226,11 @@ class _Layer:
         flat: Array = self.x.reshape(self.time * self.batch, -1) @ self.w[d].T
         flat += self.bias[d]
         return flat.reshape(self.time, self.batch, -1)
+
+    def recurrence(self, d: int) -> Function:
+        """The function h -> h R^T of one direction, [B, H] to [B, G*H]."""
+        recurrent = np.ascontiguousarray(self.r[d].T)
+        return lambda h: h @ recurrent
 
     def steps(self, d: int) -> Iterator[tuple[int, Array | None]]:
         """(step, which sequences [B, 1] are valid there, or None for all) in the order of direction d."""
@@ -203,6 +258,36 @@ class _Layer:
         return [
             _activation(names[k], self.dtype(alpha[k]), self.dtype(beta[k])) for k in range(d * count, (d + 1) * count)
         ]
+
+
+class _QuantisedLayer(_Layer):
+    """A layer whose products run on integers; `parameters` are (w_scale, w_zero, r_scale, r_zero), a row a direction.
+
+    Integers are held in float64, where all the sums are exact (see the quantised kernels).
+    """
+
+    parameters: tuple[Array, Array, Array, Array]
+
+    def weights(self, w: Array, r: Array) -> tuple[Array, Array]:
+        return w.astype(np.float64), r.astype(np.float64)
+
+    def project(self, d: int) -> Array:
+        w_scale, w_zero, _, _ = self.parameters
+        flat = self.x.reshape(self.time * self.batch, -1)
+        product = _dynamic_product(flat, self.w[d], w_scale[d], w_zero[d]) + self.bias[d]
+        return product.reshape(self.time, self.batch, -1)
+
+    def recurrence(self, d: int) -> Function:
+        _, _, r_scale, r_zero = self.parameters
+        return lambda h: _dynamic_product(h, self.r[d], r_scale[d], r_zero[d])
+
+
+def _dynamic_product(x: Array, weights: Array, scale: Array, zero: Array) -> Array:
+    """x W^T with x [M, K] quantised dynamically and integer weights [N, K]; scale and zero rank 0 or [N]."""
+    codes, x_scale, x_zero = dynamic_quantize_linear(x)
+    centred = weights - np.asarray(zero, np.float64).reshape(-1, 1)
+    sums = (codes.astype(np.float64) - float(x_zero)) @ centred.T
+    return sums.astype(np.float32) * (x_scale * np.asarray(scale, np.float32))
 
 
 def _clipped(z: Array, clip: float) -> Array:

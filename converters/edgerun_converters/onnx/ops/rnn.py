@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,18 @@ def _recurrent(b: Builder, n: OnnxNode, kind: str, default: tuple[str, ...], **a
 
 
 def emit_recurrent(
-    b: Builder, n: OnnxNode, kind: str, inputs: list[str], default: tuple[str, ...], **attrs: Any
+    b: Builder,
+    n: OnnxNode,
+    kind: str,
+    inputs: Sequence[str],
+    default: tuple[str, ...],
+    parameters: Sequence[str] = (),
+    **attrs: Any,
 ) -> list[str]:
-    """Append lstm, gru or rnn with the attributes of `n`; `inputs` in the order of the core op, time first."""
+    """Append a recurrent op with the attributes of `n`; `inputs` in the order of the ONNX operator, time first.
+
+    `parameters` are further inputs of the core op, which come after the weights.
+    """
     direction = str(n.attr("direction", "forward")).lower() or "forward"
     if direction not in DIRECTIONS:
         raise UnsupportedError(f"there is no direction {direction!r}")
@@ -68,7 +78,7 @@ def emit_recurrent(
     inputs[4] = _lengths(b, inputs[0], inputs[4])
     return b.emit(
         kind,
-        inputs,
+        [*inputs[:3], *parameters, *inputs[3:]],
         hidden=hidden,
         direction=direction,
         activations=names,
