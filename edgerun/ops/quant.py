@@ -44,7 +44,7 @@ def quantize_linear(
     return x.like(dtype=dtype)
 
 
-@op("quant")
+@op("quant", fold=False)
 def dequantize_linear(
     x: TensorType,
     scale: TensorType,

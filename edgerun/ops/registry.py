@@ -60,14 +60,6 @@ class TensorType:
         return f"{self.dtype.short}{shape_text(self.shape)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Work of one node: multiply-accumulates (floating or integer) and bytes read plus written, as expressions."""
-
-    macs: DimLike = 0
-    bytes: DimLike = 0
-
-
 @dataclass(frozen=True)
 class OpSpec:
     """One row of the op table."""
@@ -84,6 +76,8 @@ class OpSpec:
     """Whether the NumPy kernel also works on object arrays of Dims, so that shape arithmetic is evaluated early."""
     pure: bool = True
     """False for random ops: never folded, never merged."""
+    fold: bool = True
+    """False for ops that make weights larger (dequantisation): passes decide when constants go through them."""
 
     @property
     def summary(self) -> str:
@@ -96,7 +90,7 @@ _FRESH = itertools.count(1)
 
 
 def op(
-    family: str, *, name: str = "", symbolic: bool = False, pure: bool = True
+    family: str, *, name: str = "", symbolic: bool = False, pure: bool = True, fold: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated shape rule as a core op; see the module docstring."""
 
@@ -105,7 +99,7 @@ def op(
         if key in OPS:
             raise ValueError(f"op {key!r} is defined twice")
         inputs, attributes = describe_signature(rule)
-        OPS[key] = OpSpec(key, family, rule, inputs, attributes, symbolic=symbolic, pure=pure)
+        OPS[key] = OpSpec(key, family, rule, inputs, attributes, symbolic=symbolic, pure=pure, fold=fold)
         return rule
 
     return register

@@ -35,7 +35,11 @@ def fold_constants(graph: Graph, outer: dict[str, Tensor]) -> bool:
 
 
 def _evaluate(editor: Editor, node: Node) -> list[np.ndarray] | None:
-    if not spec(node.op).pure or any(True for _ in node.subgraphs()) or is_symbolic(tuple(node.attrs.values())):
+    if (
+        not (spec(node.op).pure and spec(node.op).fold)
+        or any(True for _ in node.subgraphs())
+        or is_symbolic(tuple(node.attrs.values()))
+    ):
         return None
     arrays = [editor.constant(i) if i else None for i in node.inputs]
     if any(a is None and i for a, i in zip(arrays, node.inputs, strict=True)):
@@ -77,7 +81,7 @@ def merge_duplicates(graph: Graph, outer: dict[str, Tensor]) -> bool:
 
 
 def _key(node: Node) -> Any:
-    if not spec(node.op).pure or any(True for _ in node.subgraphs()) or captured(node):
+    if not (spec(node.op).pure and spec(node.op).fold) or any(True for _ in node.subgraphs()) or captured(node):
         return None
     attrs = tuple(sorted((k, repr(v)) for k, v in node.attrs.items()))
     return (node.op, tuple(node.inputs), attrs, tuple(bool(o) for o in node.outputs))

@@ -13,6 +13,7 @@ from edgerun_converters.passes.editor import Pass
 from edgerun_converters.passes.elementwise import fuse_elementwise
 from edgerun_converters.passes.epilogue import fuse_epilogues
 from edgerun_converters.passes.norms import recognise_norms
+from edgerun_converters.passes.quantized import elementwise_scales, integer_layers, settle_dequantize
 from edgerun_converters.passes.simplify import simplify
 from edgerun_converters.passes.transposes import sink_transposes
 
@@ -29,11 +30,13 @@ class Stage:
 PIPELINE: tuple[Stage, ...] = (
     Stage("constants", (fold_constants, simplify, merge_duplicates), rounds=4),
     Stage("layout", (sink_transposes, simplify, fold_constants, merge_duplicates), rounds=4),
+    Stage("quantised", (settle_dequantize, fold_constants, simplify), rounds=8),
     Stage("norms", (recognise_norms,), rounds=4),
     Stage("attention", (recognise_attention, simplify), rounds=2),
     Stage("affine", (fold_affine, simplify, fold_constants), rounds=4),
     Stage("activations", (recognise_activations, simplify), rounds=2),
     Stage("epilogues", (fuse_epilogues,), rounds=8),
+    Stage("integers", (integer_layers, settle_dequantize, elementwise_scales), rounds=1),
     Stage("elementwise", (fuse_elementwise, merge_duplicates, fold_constants), rounds=2),
 )
 
