@@ -29,14 +29,17 @@ def command(
     A bundle is a valid safetensors file: the graph and its weights, for every target.
     """
     from edgerun import bundle
+    from edgerun.cli.progress import stage
     from edgerun.errors import InputOutputError
     from edgerun.session import load_graph
 
     path = Path(output) if output else Path(model).with_suffix(".edge")
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
-    graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims), optimize=not no_optimize)
-    bundle.save(graph, path, force=force)
+    with stage("importing and optimising"):
+        graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims), optimize=not no_optimize)
+    with stage(f"writing {path}"):
+        bundle.save(graph, path, force=force)
     ports = [f"input  {graph.tensors[i]}" for i in graph.inputs] + [f"output {graph.tensors[o]}" for o in graph.outputs]
     document = {
         "output": str(path),

@@ -49,6 +49,7 @@ def command(
     written. The latency budget is checked by `./model bench`.
     """
     from edgerun.cli.launch import host_arch, run_packed
+    from edgerun.cli.progress import stage
     from edgerun.errors import InputOutputError
     from edgerun.session import load_graph
     from edgerun_packaging.budgets import Budgets
@@ -59,16 +60,12 @@ def command(
     path = Path(output) if output else Path(f"{Path(model).stem}-{board.name}")
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
-    graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
-    packed = pack(
-        graph,
-        board,
-        path,
-        source=Path(model),
-        budgets=Budgets(max_size, max_ram, max_latency),
-        options=Options(threads, not no_golden, Path(golden) if golden else None, seed),
-        force=force,
-    )
+    with stage("importing and optimising"):
+        graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
+    budgets = Budgets(max_size, max_ram, max_latency)
+    options = Options(threads, not no_golden, Path(golden) if golden else None, seed)
+    with stage(f"packing for {board.name}"):
+        packed = pack(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
     document = packed.as_dict()
     size = [Column("part", left=True), Column("bytes", size_text)]
     tables = [Table(document["size"], size, "file"), Table(document["ram"], size, "RAM at its peak, predicted")]
