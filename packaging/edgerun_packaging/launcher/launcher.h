@@ -34,8 +34,6 @@ typedef struct {
 typedef struct { const uint8_t *data; uint64_t bytes; uint32_t count; } section;
 void packed_open(packed *p, const char *argv0);                               /* fails with EXIT_IO */
 section packed_section(const packed *p, uint32_t kind);                       /* zero when absent */
-uint64_t fnv1a(const void *data, uint64_t bytes);
-uint64_t fnv1a_words(const void *data, uint64_t bytes);                       /* over 8-byte words, zero padded */
 
 /* -- json.c: reading the manifest. A path is keys and array indices joined by dots: "golden.0.shapes.input". */
 typedef struct { const char *text; size_t length; } json_value;               /* text NULL: absent */

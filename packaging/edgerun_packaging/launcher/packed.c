@@ -35,28 +35,6 @@ _Static_assert(sizeof(pack_footer) == 64, "layout");
 #error "no plan architecture for this machine"
 #endif
 
-uint64_t fnv1a(const void *data, uint64_t bytes) {
-  const uint8_t *p = data;
-  uint64_t h = 0xcbf29ce484222325u;
-  for (uint64_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001b3u;
-  return h;
-}
-
-uint64_t fnv1a_words(const void *data, uint64_t bytes) {
-  const uint8_t *p = data;
-  uint64_t h = 0xcbf29ce484222325u, word;
-  for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
-    memcpy(&word, p + i, 8);
-    h = (h ^ word) * 0x100000001b3u;
-  }
-  if (bytes % 8) {
-    word = 0;
-    memcpy(&word, p + bytes / 8 * 8, bytes % 8);
-    h = (h ^ word) * 0x100000001b3u;
-  }
-  return h;
-}
-
 /* /proc may be missing (early boot, chroot, sandbox): the kernel also passes the path it executed. */
 static int open_self(const char *argv0) {
   int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -86,7 +64,7 @@ void packed_open(packed *p, const char *argv0) {
     fail(EXIT_IO,
          "this executable holds no model: its end is missing (an empty stub, a truncated copy, or stripped or "
          "compressed after packing); pack it again or copy it again");
-  if (f.checksum != fnv1a(&f, offsetof(pack_footer, checksum)))
+  if (f.checksum != er_fnv1a(&f, offsetof(pack_footer, checksum)))
     fail(EXIT_IO, "the footer of this file is damaged (checksum); copy it again");
   if (f.version != PACK_VERSION)
     fail(EXIT_IO, "this file has packed-file version %u, the launcher reads version %d; pack it again", f.version,
@@ -105,7 +83,7 @@ void packed_open(packed *p, const char *argv0) {
   p->plan_bytes = f.plan_bytes;
   p->stub_bytes = f.stub_bytes;
   p->header = map;
-  if (f.header_checksum != fnv1a(map, sizeof(er_pheader)))
+  if (f.header_checksum != er_fnv1a(map, sizeof(er_pheader)))
     fail(EXIT_IO, "the plan's header is damaged (checksum); copy the file again");
   if (memcmp(p->header->magic, ER_PLAN_MAGIC, 8) || p->header->total_bytes != p->plan_bytes)
     fail(EXIT_IO, "the model inside this file is not a plan of the size the footer says; pack it again");

@@ -6,10 +6,6 @@
 #include <sys/mman.h>
 #include "launcher.h"
 
-/* A golden vector whose `io` has this bit samples output 0 of node `io & ~bit`: u64 element count n, then float32
- * samples; sample s of k is element s * n / k. */
-#define GOLDEN_LAYER 0x80000000u
-
 typedef struct {
   int sets, values, wrong;
   double worst;
@@ -81,48 +77,35 @@ static void run_set(bound *b, uint32_t set) {
     fail(EXIT_NEGATIVE, "golden set %u: the model failed: %s", set, error ? error : "unknown reason");
 }
 
-/* Output 0 of a node in the plan's tables, which er_load has validated; NULL when the numbers do not exist. */
-static const er_ptensor *node_output(const packed *p, uint32_t node) {
-  section nodes = packed_section(p, ER_SEC_NODES), words = packed_section(p, ER_SEC_WORDS);
-  section tensors = packed_section(p, ER_SEC_TENSORS);
-  if (node >= nodes.bytes / sizeof(er_pnode)) return NULL;
-  const er_pnode *at = (const er_pnode *)nodes.data + node;
-  uint64_t word = (uint64_t)at->io + at->n_in;
-  if (at->n_out == 0 || word >= words.bytes / 4) return NULL;
-  uint32_t tensor = ((const uint32_t *)words.data)[word];
-  return tensor < tensors.bytes / sizeof(er_ptensor) ? (const er_ptensor *)tensors.data + tensor : NULL;
-}
-
 /* Runs the set once more, watching one node. Returns whether its samples are right; tells when not. */
 static int layer_is_right(bound *b, const packed *p, const er_pgolden *all, uint32_t n, const er_pgolden *g) {
-  uint32_t node = g->io & ~GOLDEN_LAYER;
-  const er_ptensor *t = node_output(p, node);
-  if (!t || g->bytes < 12 || g->offset % 8 || g->offset > p->plan_bytes || g->bytes > p->plan_bytes - g->offset)
-    fail(EXIT_IO, "the golden vector of layer %u does not fit the model; pack it again", node);
-  uint64_t elements, samples = (g->bytes - 8) / 4;
-  memcpy(&elements, p->plan + g->offset, 8);
+  int node = (int)(g->io & ~ER_GOLDEN_LAYER);
+  er_io_info info;
+  uint64_t stored, elements = 1, samples = (g->bytes - 8) / 4;
+  int fits = er_node_output_info(b->model, node, 0, &info) == 0 && g->bytes >= 12 && g->offset % 8 == 0 &&
+             g->offset <= p->plan_bytes && g->bytes <= p->plan_bytes - g->offset;
+  for (int i = 0; fits && i < info.rank; i++) elements *= (uint64_t)info.dim[i];
+  if (fits) memcpy(&stored, p->plan + g->offset, 8);
+  if (!fits || stored != elements || info.bytes == 0)
+    fail(EXIT_IO, "the golden vector of layer %d does not fit the model; pack it again", node);
   const float *want = (const float *)(p->plan + g->offset + 8);
-  static const uint8_t item[] = {0, 4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
-  if (t->dtype == 0 || t->dtype > ER_BOOL || elements == 0 || elements > t->bytes / item[t->dtype])
-    fail(EXIT_IO, "the golden vector of layer %u does not fit the model; pack it again", node);
-  void *copy = mmap(NULL, (size_t)t->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) fail(EXIT_HARDWARE, "not enough memory to look at layer %u", node);
+  void *copy = mmap(NULL, (size_t)info.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) fail(EXIT_HARDWARE, "not enough memory to look at layer %d", node);
   int right = 1;
-  if (er_watch(b->model, (int)node, 0, copy, (size_t)t->bytes) == 0) {
+  if (er_watch(b->model, node, 0, copy, (size_t)info.bytes) == 0) {
     fill_set(b, p, all, n, g->set);
     run_set(b, g->set);
-    er_watch(b->model, (int)node, 0, NULL, 0);
+    er_watch(b->model, node, 0, NULL, 0);
     for (uint64_t s = 0; right && s < samples; s++) {
       uint64_t i = s * elements / samples;
-      double got = element(copy, t->dtype, i);
+      double got = element(copy, info.dtype, i);
       right = is_close(got, want[s], g->atol, g->rtol);
       if (!right)
-        note("the first wrong layer is %u, '%s' (kernel %s): element %llu is %.7g, expected %.7g", node,
-             er_node_name(b->model, (int)node), er_node_kernel(b->model, (int)node), (unsigned long long)i, got,
-             (double)want[s]);
+        note("the first wrong layer is %d, '%s' (kernel %s): element %llu is %.7g, expected %.7g", node,
+             er_node_name(b->model, node), er_node_kernel(b->model, node), (unsigned long long)i, got, (double)want[s]);
     }
   }
-  munmap(copy, (size_t)t->bytes);
+  munmap(copy, (size_t)info.bytes);
   return right;
 }
 
@@ -134,7 +117,7 @@ static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t
   run_set(b, set);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t k = golden[i].io - (uint32_t)b->n_inputs;
-    if (golden[i].set != set || golden[i].io < (uint32_t)b->n_inputs || golden[i].io & GOLDEN_LAYER) continue;
+    if (golden[i].set != set || golden[i].io < (uint32_t)b->n_inputs || golden[i].io & ER_GOLDEN_LAYER) continue;
     if (k >= (uint32_t)b->n_outputs)
       fail(EXIT_IO, "golden set %u names an output that does not exist; pack it again", set);
     er_output_info(b->model, (int)k, &info);
@@ -143,14 +126,14 @@ static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t
   t->sets++;
   if (t->wrong == wrong_before) return;
   for (uint32_t i = 0; i < n; i++)
-    if (golden[i].set == set && golden[i].io & GOLDEN_LAYER && !layer_is_right(b, p, golden, n, &golden[i])) return;
+    if (golden[i].set == set && golden[i].io & ER_GOLDEN_LAYER && !layer_is_right(b, p, golden, n, &golden[i])) return;
 }
 
 int verb_selftest(const packed *p, const options *o) {
   static bound b;
   tally t = {0};
   section weights = packed_section(p, ER_SEC_WEIGHTS), stored = packed_section(p, ER_SEC_GOLDEN);
-  int weights_ok = fnv1a_words(weights.data, weights.bytes) == p->header->weights_checksum;
+  int weights_ok = er_fnv1a_words(weights.data, weights.bytes) == p->header->weights_checksum;
   er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   const er_pgolden *golden = (const er_pgolden *)stored.data;
   if (stored.count > stored.bytes / sizeof(er_pgolden))
