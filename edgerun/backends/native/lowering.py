@@ -50,6 +50,20 @@ class NativeTensor:
     data: np.ndarray | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Tensor `inner` may live inside tensor `outer` of the same node: how concat and slice become free.
+
+    Its first element is element `offset` of `outer`; `strided`: its rows (last dim) are apart by the length of
+    `outer`'s rows, else it is contiguous there. When all placements of a node hold, no kernel runs.
+    """
+
+    inner: str
+    outer: str
+    offset: DimLike
+    strided: bool = False
+
+
 @dataclass(slots=True)
 class NativeNode:
     """One kernel call of the plan."""
@@ -59,11 +73,14 @@ class NativeNode:
     outputs: list[str]
     params: list[Param]
     scratch: DimLike = 0
-    """Bytes of arena scratch, shared by the threads of this node."""
+    """Bytes of arena scratch, shared by the threads of this node (er_call.scratch)."""
+    thread_scratch: DimLike = 0
+    """Bytes of scratch for each thread (er_call.thread_scratch); the plan provides the largest of all nodes."""
     in_place: tuple[tuple[int, int], ...] = ()
     """Pairs (output, input) that may share memory, element for element."""
     view: bool = False
     """True when output 0 is input 0's bytes under another shape (reshape): no kernel runs if the planner can alias."""
+    placements: tuple[Placement, ...] = ()
     strided_inputs: tuple[int, ...] = ()
     """Inputs that may have a row stride (er_view.ld) larger than their last dim."""
     strided_outputs: tuple[int, ...] = ()
@@ -149,8 +166,10 @@ class Lowering:
         params: Sequence[Param] = (),
         *,
         scratch: DimLike = 0,
+        thread_scratch: DimLike = 0,
         in_place: Sequence[tuple[int, int]] = (),
         view: bool = False,
+        placements: Sequence[Placement] = (),
         strided_inputs: Sequence[int] = (),
         strided_outputs: Sequence[int] = (),
         max_threads: int = 0,
@@ -167,8 +186,10 @@ class Lowering:
                 list(outputs),
                 list(params),
                 scratch,
+                thread_scratch,
                 tuple(in_place),
                 view,
+                tuple(placements),
                 tuple(strided_inputs),
                 tuple(strided_outputs),
                 max_threads,

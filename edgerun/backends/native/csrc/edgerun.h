@@ -9,18 +9,24 @@ extern "C" {
 
 typedef struct er_model er_model;
 
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 enum er_status { ER_OK = 0, ER_BAD_PLAN = 1, ER_NO_MEMORY = 2, ER_BAD_ARGUMENT = 3, ER_UNSUPPORTED = 4 };
 
 typedef struct { const char *name; int32_t dtype, rank; int64_t dim[8]; uint64_t bytes; } er_io_info;
 
-/* Validates the whole plan, allocates the arena (one mmap), starts `threads` threads (0: one per big core).
- * `plan` must stay mapped and 64-byte aligned while the model lives. On failure *error gets a sentence (static per thread). */
+/* Validates the whole plan, allocates the arena (one mmap), starts `threads` threads (0: one per big core; at most
+ * ER_MAX_THREADS, the caller included). `plan` must stay mapped and 64-byte aligned while the model lives. On failure
+ * *error gets a sentence (static per thread). */
+#define ER_MAX_THREADS 64
 int er_load(const void *plan, size_t bytes, int threads, er_model **model, const char **error);
 void er_free(er_model *model);
 
 int er_input_count(const er_model *model);
 int er_output_count(const er_model *model);
-int er_input_info(const er_model *model, int index, er_io_info *info);   /* dim: bound value, or -1 while a symbol is unbound */
+/* dim: the bound value; -1 (and bytes 0) while it depends on a symbol that is not bound. */
+int er_input_info(const er_model *model, int index, er_io_info *info);
 int er_output_info(const er_model *model, int index, er_io_info *info);
 /* Symbolic models: give every input's shape, then bind. Fixed models are bound by er_load. */
 int er_set_input_shape(er_model *model, int index, const int64_t *dim, int rank);
@@ -40,12 +46,26 @@ const char *er_node_name(const er_model *model, int index);
 const char *er_node_kernel(const er_model *model, int index);
 double er_node_seconds(const er_model *model, int index);
 void er_profile(er_model *model, int on);
-/* Copies node `index`'s output `k` right after that node ran, during the next er_run (NULL: stop). For verify and selftest. */
+/* Output k of node `index`; its name, and the shape it has now. ER_BAD_ARGUMENT when the node has no such output. */
+int er_node_output_info(const er_model *model, int index, int k, er_io_info *info);
+/* Copies node `index`'s output `k` (dense) right after that node ran, during every er_run (NULL: stop). One at a time;
+ * `bytes` is the room at `destination`. For verify and selftest. */
 int er_watch(er_model *model, int index, int k, void *destination, size_t bytes);
 
-uint64_t er_arena_bytes(const er_model *model);
+uint64_t er_arena_bytes(const er_model *model);        /* without the scratch of each thread */
 uint64_t er_plan_weight_bytes(const er_model *model);
+/* Keeps the calling thread on the big cores (a launcher's main thread). The pool's threads are there already. */
+void er_prefer_big_cores(void);
+uint64_t er_fnv1a(const void *data, size_t bytes);       /* the checksum of the plan's tables */
+uint64_t er_fnv1a_words(const void *data, size_t bytes); /* that of the weights: 8-byte words, zero padded */
+/* What this build has: names of the ISA levels (best usable last) and of the kernels. NULL past the end. */
+const char *er_level_name(int index);
+int er_level_usable(int index);
+const char *er_kernel_name(int index);
 const char *er_version(void);
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -9,8 +9,11 @@
 
 typedef struct er_pool er_pool;
 
-/* A tensor as a kernel sees it: dim[0..rank) in elements, last dim contiguous. `ld` is the distance in elements between
- * consecutive rows of the last dim; dim[rank-1] when dense. Absent optional input: data NULL and dtype 0. */
+/* A tensor as a kernel sees it: dim[0..rank) in elements, last dim contiguous; 0 <= dim[i] <= INT32_MAX and the product
+ * fits int64_t. `ld` is the distance in elements between consecutive rows of the last dim; dim[rank-1] when dense (1 for
+ * rank 0). A kernel that supports only dense views must say so in its check. `data` is aligned to the element size, no
+ * more; weights to 64 bytes. Outputs never overlap each other or the scratch, and overlap an input only when both are the
+ * same bytes (in place) or interleaved columns of one buffer. Absent optional tensor: data NULL, dtype 0, rank 0. */
 typedef struct {
   void *data;
   int32_t dtype, rank;
@@ -25,20 +28,34 @@ typedef struct {
   int n_param;
   void *scratch;        /* 64-byte aligned */
   size_t scratch_bytes;
-  er_pool *pool;        /* already limited to the threads this node may use */
+  void *thread_scratch; /* er_pool_threads() pieces of thread_scratch_bytes, one after the other; 64-byte aligned */
+  size_t thread_scratch_bytes;
+  er_pool *pool;        /* already limited to the threads this node may use; NULL in check, which must not depend on it */
   char *error;          /* check: on failure, a sentence of at most 160 bytes goes here */
 } er_call;
 
 typedef int (*er_check_fn)(const er_call *c); /* 0 = valid, else c->error is set */
 typedef void (*er_run_fn)(const er_call *c);
 
-/* fn(ctx, item, thread) for every item in [0, n), spread over the pool; returns when all are done. thread < er_pool_threads(). */
+/* fn(ctx, item, thread) for every item in [0, n), spread over the pool; returns when all are done. thread <
+ * er_pool_threads(). Not to be nested. Workers have 256 KiB of stack: keep local arrays below 64 KiB. */
 typedef void (*er_task_fn)(void *ctx, int item, int thread);
 void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n);
 int er_pool_threads(const er_pool *p); /* at least 1; only those this node may use */
+static inline void *er_thread_scratch(const er_call *c, int thread) {
+  return (char *)c->thread_scratch + (size_t)thread * c->thread_scratch_bytes;
+}
 
-static inline float er_param_f32(const er_call *c, int i) { union { int32_t i; float f; } u = { c->param[i] }; return u.f; }
-static inline int64_t er_numel(const er_view *v) { int64_t n = 1; for (int i = 0; i < v->rank; i++) n *= v->dim[i]; return n; }
+static inline float er_param_f32(const er_call *c, int i) {
+  union { int32_t i; float f; } u = { c->param[i] };
+  return u.f;
+}
+static inline int64_t er_numel(const er_view *v) {
+  int64_t n = 1;
+  for (int i = 0; i < v->rank; i++) n *= v->dim[i];
+  return n;
+}
+static inline int er_is_dense(const er_view *v) { return v->rank == 0 || v->ld == v->dim[v->rank - 1]; }
 static inline int er_itemsize(int dtype) {
   switch (dtype) {
     case ER_F64: case ER_I64: case ER_U64: return 8;
@@ -61,7 +78,8 @@ enum er_act {
 /* Where the residual input enters: v = acc + bias; BEFORE: act(v + res); AFTER: act(v) + res. */
 enum er_res { ER_RES_NONE = 0, ER_RES_BEFORE = 1, ER_RES_AFTER = 2 };
 
-/* The kernel table: kernels.def lists every kernel once, as ER_KERNEL(name) with its contract as a comment.
- * Each ISA level has its own array of run functions in that order; the check functions are shared. */
+/* The kernel table: kernels.def lists every kernel once, as ER_KERNEL(name, file, "contract"), or ER_KERNEL_DOT where the
+ * integer dot-product levels have something to gain. Each ISA level has its own array of run functions in that order
+ * (NULL: as in the level it extends); the check functions are shared. */
 typedef struct { const char *isa; const er_run_fn *run; } er_isa_level;
 #endif

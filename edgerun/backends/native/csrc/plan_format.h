@@ -57,6 +57,8 @@ enum er_dimop { ER_DIM_CONST = 0, ER_DIM_SYM, ER_DIM_ADD, ER_DIM_SUB, ER_DIM_MUL
                 ER_DIM_MOD, ER_DIM_MIN, ER_DIM_MAX };
 typedef struct { uint32_t op; int32_t a, b; uint32_t pad; int64_t v; } er_pdim;
 
+/* In er_ptensor.flags. VIEW: no node writes it; its bytes lie inside those of tensors that nodes (or the caller) write. */
+enum er_tensor_flag { ER_TENSOR_VIEW = 1 };
 enum er_space { ER_SPACE_NONE = 0, ER_SPACE_ARENA = 1, ER_SPACE_WEIGHTS = 2 };
 typedef struct {
   uint8_t dtype, rank, space, flags;
@@ -81,6 +83,7 @@ typedef struct {
 typedef struct { uint32_t tensor, name; } er_pio;
 /* One golden vector: the bytes of one input or output, replayed by `selftest`. */
 typedef struct { uint32_t set, io; uint64_t offset, bytes; float atol, rtol; } er_pgolden;
+#define ER_GOLDEN_LAYER 0x80000000u /* bit of io: samples of a node's output 0, see docs/packed-file-format.md */
 
 _Static_assert(sizeof(er_pheader) == 128, "layout");
 _Static_assert(sizeof(er_psection) == 24, "layout");

@@ -1,0 +1,30 @@
+/* One ISA level: all kernels, compiled once more with this level's instruction set. The compiler is told the level by
+ * -DER_ISA=avx2 (symbol suffix) and -DER_ISA_NAME='"avx2"'; the weakest level also gets -DER_BASELINE_CHECKS and holds
+ * the check functions. -DER_DOT_ONLY: only kernels that gain from integer dot products. */
+#include "kernel.h"
+#include "kernels/all.c"
+
+#define ER_JOIN2(a, b) a##_##b
+#define ER_JOIN(a, b) ER_JOIN2(a, b)
+
+static const er_run_fn run_functions[] = {
+#ifdef ER_DOT_ONLY
+#define ER_KERNEL(name, file, contract) NULL,
+#else
+#define ER_KERNEL(name, file, contract) run_##name,
+#endif
+#define ER_KERNEL_DOT(name, file, contract) run_##name,
+#include "kernels.def"
+    NULL,
+};
+extern const er_isa_level ER_JOIN(er_level, ER_ISA);
+const er_isa_level ER_JOIN(er_level, ER_ISA) = {ER_ISA_NAME, run_functions};
+
+#ifdef ER_BASELINE_CHECKS
+extern const er_check_fn er_check_functions[];
+const er_check_fn er_check_functions[] = {
+#define ER_KERNEL(name, file, contract) check_##name,
+#include "kernels.def"
+    NULL,
+};
+#endif
