@@ -4,6 +4,7 @@
 
 er_model *load_model(const packed *p, const options *o, int threads) {
   er_model *model = NULL;
+  er_prefer_big_cores();
   const char *error = NULL;
   int status = er_load(p->plan, (size_t)p->plan_bytes, threads, &model, &error);
   if (!error) error = "unknown reason";

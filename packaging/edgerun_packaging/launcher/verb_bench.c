@@ -61,8 +61,8 @@ static row measure(bound *b, const options *o, int threads) {
 }
 
 /* "4", "1,2,4" or "sweep" (powers of two up to the cores, and the cores). Returns how many counts. */
-static int thread_counts(const char *text, int default_count, int *counts) {
-  int n = 0, cores = online_cores();
+static int thread_counts(const char *text, int cores, int default_count, int *counts) {
+  int n = 0;
   if (!text) return counts[0] = default_count, 1;
   if (!strcmp(text, "sweep")) {
     for (int t = 1; t <= cores && n < MAX_COUNTS; t *= 2) counts[n++] = t;
@@ -180,6 +180,7 @@ int verb_bench(const packed *p, const options *o, double started) {
   static bound b;
   static row rows[MAX_COUNTS];
   int counts[MAX_COUNTS];
+  int cores = online_cores(); /* before the runtime restricts this thread to the big ones */
   int single = o->threads && strcmp(o->threads, "sweep") && !strchr(o->threads, ',');
   er_model *model = load_model(p, o, single ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   bind_inputs(&b, model, o, 1);
@@ -188,7 +189,7 @@ int verb_bench(const packed *p, const options *o, double started) {
       fail(EXIT_USAGE, "bench reads its inputs many times: give a file, not a pipe");
   double cold = (seconds_now() - started) * 1e3;
   double first = run_once(&b, o->seed);
-  int n = thread_counts(o->threads, er_threads(model), counts);
+  int n = thread_counts(o->threads, cores, er_threads(model), counts);
   for (int i = 0; i < n; i++) rows[i] = measure(&b, o, counts[i]);
   memory_use use = read_memory();
   if (o->json) {
