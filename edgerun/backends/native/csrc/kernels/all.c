@@ -2,4 +2,5 @@
  * stand below; a dot-product level compiles only those. */
 #ifndef ER_DOT_ONLY
 #include "copy.c"
+#include "elementwise.c"
 #endif

@@ -1,0 +1,276 @@
+"""Runs one core op through its native lowering and kernels, without the runtime: for tests of single kernels.
+
+The kernels are compiled with a serial `er_parallel` that pretends to have three threads, so that work is cut and every
+thread index is used, for each ISA level that this CPU has (levels.def). Every call is checked first, as the runtime does,
+and buffers are surrounded by guard bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgerun.backends.native as native
+from edgerun.backends.native.lowering import Lowering, NativeNode
+from edgerun.dims import Dim, DimLike, evaluate
+from edgerun.dtypes import DType, from_numpy
+from edgerun.graph import Graph, Node, Shape
+from edgerun.ops.registry import TensorType, infer
+
+CSRC = Path(native.__file__).parent / "csrc"
+GUARD = 256
+SOURCES = (
+    "elementwise", "copy", "reduce", "argreduce", "softmax", "pool", "norm", "gather", "scatter", "resize", "rnn",
+    "topk", "scan", "quant", "qmatmul", "attention", "tree", "fft", "index",
+)  # fmt: skip
+LEVELS = {"sse2": "x86_64", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}
+
+_HARNESS = """
+#define ER_BASELINE_CHECKS
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernel.h"
+void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n) {
+  for (int i = n - 1; i >= 0; i--) fn(ctx, i, (i * 7) % er_pool_threads(p));
+}
+int er_pool_threads(const er_pool *p) { return p ? 3 : 1; }
+int er_fail(const er_call *c, const char *format, ...) {
+  va_list a; va_start(a, format); vsnprintf(c->error, 160, format, a); va_end(a); return 1;
+}
+"""
+
+
+class _View(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+        ("dim", ctypes.c_int64 * 8), ("ld", ctypes.c_int64),
+    ]  # fmt: skip
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [
+        ("inputs", ctypes.POINTER(_View)), ("outputs", ctypes.POINTER(_View)), ("n_in", ctypes.c_int),
+        ("n_out", ctypes.c_int), ("param", ctypes.POINTER(ctypes.c_int32)), ("n_param", ctypes.c_int),
+        ("scratch", ctypes.c_void_p), ("scratch_bytes", ctypes.c_size_t), ("thread_scratch", ctypes.c_void_p),
+        ("thread_scratch_bytes", ctypes.c_size_t), ("pool", ctypes.c_void_p), ("error", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+def levels() -> list[str]:
+    """ISA levels of this CPU, weakest first."""
+    flags = Path("/proc/cpuinfo").read_text()
+    return ["sse2"] + (["avx2"] if " avx2 " in flags else []) + (["avx512"] if " avx512bw " in flags else [])
+
+
+def kernel_files() -> dict[str, str]:
+    """Kernel name -> source file (without .c), from kernels.def."""
+    text = (CSRC / "kernels.def").read_text()
+    found = re.findall(r"^ER_KERNEL(?:_DOT)?\((\w+), (\w+),", text, re.M)
+    return {name: file for name, file in found if file in SOURCES}
+
+
+@cache
+def library(level: str) -> ctypes.CDLL:
+    """The kernels compiled for one level; cached in the temporary directory by the hash of the sources."""
+    files = kernel_files()
+    code = _HARNESS + "".join(f'#include "kernels/{f}.c"\n' for f in dict.fromkeys(files.values()))
+    names = list(files)
+    code += "static const struct { const char *name; er_check_fn check; er_run_fn run; } table[] = {"
+    code += "".join(f'{{"{n}", check_{n}, run_{n}}},' for n in names) + "};\n"
+    code += """
+int harness(const char *name, er_call *c) {
+  for (unsigned i = 0; i < sizeof table / sizeof *table; i++) if (!strcmp(table[i].name, name)) {
+    er_pool *pool = c->pool; c->pool = NULL;
+    if (table[i].check(c)) return 1;
+    c->pool = pool; table[i].run(c); return 0;
+  }
+  return 2;
+}
+"""
+    digest = hashlib.sha256((code + level).encode())
+    for path in sorted([*(CSRC / "kernels").glob("*"), CSRC / "kernel.h", CSRC / "plan_format.h", CSRC / "simd.h"]):
+        digest.update(path.read_bytes())
+    folder = Path(tempfile.gettempdir()) / "edgerun-kernel-harness"
+    folder.mkdir(exist_ok=True)
+    target = folder / f"{level}-{digest.hexdigest()[:16]}.so"
+    if not target.exists():
+        source = folder / f"{target.stem}.c"
+        source.write_text(code)
+        subprocess.run(
+            [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu", f"-mcpu={LEVELS[level]}", "-std=gnu11",
+             "-O3", "-fno-math-errno", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", "-fno-sanitize=all", "-shared",
+             "-fPIC", f"-I{CSRC}", str(source), "-o", f"{target}.part", "-lm"], check=True,
+        )  # fmt: skip
+        Path(f"{target}.part").rename(target)
+    return ctypes.CDLL(str(target))
+
+
+class _Buffer:
+    """Memory with guard bytes on both sides."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
+        self.start = (-self.bytes.ctypes.data - GUARD) % 64 + GUARD
+        self.size = size
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+        return self.bytes[self.start : self.start + self.size].view(dtype).reshape(shape)
+
+    def check(self, what: str) -> None:
+        outside = np.concatenate([self.bytes[: self.start], self.bytes[self.start + self.size :]])
+        assert (outside == 0xA5).all(), f"{what} was written outside its bounds"
+
+
+def run_op(
+    op: str,
+    inputs: Sequence[np.ndarray | None],
+    attrs: dict[str, Any] | None = None,
+    *,
+    constant: Sequence[int] = (),
+    types: Sequence[TensorType] | None = None,
+    symbolic: bool = False,
+    level: str = "",
+    threads: bool = True,
+    options: dict[str, object] | None = None,
+) -> list[np.ndarray]:
+    """Outputs of core op `op`; `constant` numbers the inputs that are weights; `types` replaces shape inference.
+
+    With `symbolic`, every dim of the inputs is its own symbol while lowering. Raises AssertionError with the kernel's
+    sentence when a check fails or bytes outside the outputs are written.
+    """
+    attrs = attrs or {}
+    graph, values = Graph(), {}
+    names, given = [], []
+    for k, array in enumerate(inputs):
+        if array is None:
+            names.append("")
+            given.append(None)
+            continue
+        name = f"in{k}"
+        dtype = from_numpy(array.dtype)
+        weight = array if k in constant else None
+        shape: Shape = tuple(array.shape)
+        if symbolic and weight is None:
+            from edgerun.dims import symbol
+
+            shape = tuple(symbol(f"{name}_{d}") for d in range(array.ndim))
+            values.update({f"{name}_{d}": n for d, n in enumerate(array.shape)})
+            graph.symbols.update({f"{name}_{d}": (0, max(n, 1)) for d, n in enumerate(array.shape)})
+        graph.add_tensor(name, dtype, shape, weight)
+        if weight is None:
+            graph.inputs.append(name)
+        names.append(name)
+        given.append(TensorType(dtype, shape, weight))
+    results = types or infer(op, given, attrs)
+    outputs = []
+    for k, t in enumerate(results):
+        assert t.shape is not None
+        graph.add_tensor(f"out{k}", t.dtype, t.shape)
+        outputs.append(f"out{k}")
+    graph.nodes.append(Node(op, names, outputs, attrs, op))
+    graph.outputs = outputs
+    arrays = {f"in{k}": a for k, a in enumerate(inputs) if a is not None}
+    return run_graph(graph, arrays, values, level=level, threads=threads, options=options)
+
+
+def run_graph(
+    graph: Graph,
+    arrays: dict[str, np.ndarray],
+    values: dict[str, int] | None = None,
+    *,
+    level: str = "",
+    threads: bool = True,
+    options: dict[str, object] | None = None,
+) -> list[np.ndarray]:
+    """Lower a graph and run its kernel calls one by one; the graph's outputs."""
+    cx = Lowering(graph, "x86_64", options)
+    cx.run()
+    buffers: dict[str, _Buffer] = {}
+    known = dict(arrays)
+    for node in cx.nodes:
+        _run_node(cx, node, known, buffers, values or {}, level or levels()[-1], threads)
+    return [known[o] for o in graph.outputs]
+
+
+def _run_node(
+    cx: Lowering,
+    node: NativeNode,
+    known: dict[str, np.ndarray],
+    buffers: dict[str, _Buffer],
+    values: dict[str, int],
+    level: str,
+    threads: bool,
+) -> None:
+    def number(d: DimLike) -> int:
+        return evaluate(d, values)
+
+    ins, outs = (_View * max(len(node.inputs), 1))(), (_View * max(len(node.outputs), 1))()
+    keep = []
+    for k, name in enumerate(node.inputs):
+        if not name:
+            continue
+        if name not in known:
+            data = cx.tensor(name).data
+            assert data is not None, f"{name} is read before it is computed"
+            known[name] = data
+        source = known[name]
+        if name not in buffers:
+            buffer = _Buffer(source.nbytes)
+            if source.nbytes:
+                buffer.array(source.dtype, source.shape)[...] = source
+            buffers[name] = buffer
+        _fill(ins[k], buffers[name], cx.dtype(name), tuple(number(d) for d in cx.shape(name)))
+    for k, name in enumerate(node.outputs):
+        if not name:
+            continue
+        shape = tuple(number(d) for d in cx.shape(name))
+        dtype = cx.dtype(name)
+        buffers[name] = _Buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        _fill(outs[k], buffers[name], dtype, shape)
+        known[name] = buffers[name].array(dtype.numpy, shape)
+    words = [_word(p, number) for p in node.params]
+    param = (ctypes.c_int32 * max(len(words), 1))(*words)
+    scratch, per_thread = _Buffer(number(node.scratch)), number(node.thread_scratch)
+    per_thread = -(-per_thread // 64) * 64
+    thread_scratch = _Buffer(3 * per_thread)
+    error = ctypes.create_string_buffer(160)
+    call = _Call(
+        ins, outs, len(node.inputs), len(node.outputs), param, len(words), scratch.bytes.ctypes.data + scratch.start,
+        scratch.size, thread_scratch.bytes.ctypes.data + thread_scratch.start, per_thread, 1 if threads else None,
+        ctypes.cast(error, ctypes.c_char_p),
+    )  # fmt: skip
+    keep.append(error)
+    status = library(level).harness(node.kernel.encode(), ctypes.byref(call))
+    assert status != 2, f"kernel {node.kernel} is not compiled into the harness"
+    assert status == 0, f"{node.kernel}: {error.value.decode()}"
+    for name in [*node.inputs, *node.outputs]:
+        if name:
+            buffers[name].check(name)
+    scratch.check("scratch")
+    thread_scratch.check("thread scratch")
+
+
+def _fill(view: _View, buffer: _Buffer, dtype: DType, shape: tuple[int, ...]) -> None:
+    view.data = buffer.bytes.ctypes.data + buffer.start
+    view.dtype, view.rank = dtype.code, len(shape)
+    view.dim[: len(shape)] = shape
+    view.ld = shape[-1] if shape else 1
+
+
+def _word(p: Any, number: Any) -> int:
+    if isinstance(p, float):
+        return int(np.float32(p).view(np.int32))
+    value = number(p) if isinstance(p, Dim) else int(p)
+    assert -(1 << 31) <= value < 1 << 31, f"parameter {value} does not fit a word"
+    return value
