@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgerun.errors import EdgerunError
-from tests.ops.single_node import NodeCase
+from tests.ops.single_node import NodeCase, assert_same
 
 f32 = np.float32
 ML = "ai.onnx.ml"
@@ -16,9 +16,11 @@ def forest(trees=7, depth=4, features=5, classes=(0, 1, 2), modes=("BRANCH_LEQ",
     r = np.random.default_rng(seed)
     count = 2**depth - 1
     inner = 2 ** (depth - 1) - 1
-    table = {k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")}
+    table: dict[str, list] = {
+        k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
+    }
     table["missing_value_tracks_true"] = []
-    weights = {"treeids": [], "nodeids": [], "ids": [], "weights": []}
+    weights: dict[str, list] = {"treeids": [], "nodeids": [], "ids": [], "weights": []}
     for tree in range(trees):
         for k in range(count):
             leaf = k >= inner
@@ -137,7 +139,9 @@ def test_double_precision():
 def test_integer_features():
     nodes, weights = forest(classes=[0])
     x = np.random.default_rng(3).integers(-2, 3, (20, 5))
-    regressor(x, nodes, weights, 1).check()
+    node = regressor(x, nodes, weights, 1)
+    expected = regressor(x.astype(f32), nodes, weights, 1).reference()
+    assert_same(node.edgerun(), expected)
 
 
 def test_a_tree_may_be_a_single_leaf():
