@@ -23,7 +23,7 @@ import numpy as np
 from edgerun.dims import Dim, parse
 from edgerun.dtypes import DType, from_code, from_numpy, from_short
 from edgerun.errors import BundleError, EdgerunError, InputOutputError, ShapeError
-from edgerun.graph import Graph, Node, Shape, Tensor
+from edgerun.graph import KINDS, Graph, Node, Shape, Tensor
 
 FORMAT = "1"
 ALIGNMENT = 64
@@ -305,7 +305,7 @@ class _Reader:
         return graph
 
     def tensor(self, name: str, row: Any) -> Tensor:
-        if not isinstance(row, dict) or row.get("kind", "tensor") not in ("tensor", "sequence", "optional", "map"):
+        if not isinstance(row, dict) or row.get("kind", "tensor") not in KINDS:
             raise BundleError(f"the declaration of tensor {name!r} is malformed")
         try:
             dtype = from_short(row.get("dtype"))  # type: ignore[arg-type]

@@ -24,6 +24,10 @@ from edgerun.errors import EdgerunError, ShapeError
 Shape: TypeAlias = "tuple[DimLike, ...]"
 
 
+KINDS = ("tensor", "sequence", "optional", "optional_sequence", "map")
+"""Kinds of value: a tensor, a sequence of tensors (or of maps), either one or nothing, a map to scalars."""
+
+
 @dataclass(slots=True)
 class Tensor:
     """A value in the graph. `data` is set for weights; `kind` tells tensors from sequences and optionals."""
@@ -33,7 +37,7 @@ class Tensor:
     shape: Shape | None
     data: np.ndarray | None = None
     kind: str = "tensor"
-    """"tensor", "sequence" (of tensors of this dtype), "optional" or "map"."""
+    """One of KINDS."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype.short}{shape_text(self.shape)}"
