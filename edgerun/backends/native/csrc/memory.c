@@ -1,0 +1,41 @@
+#define _DEFAULT_SOURCE
+#include "memory.h"
+#include <stdint.h>
+#ifdef __wasm__
+#include <stdlib.h>
+#include <string.h>
+void *er_pages_take(size_t bytes) {
+  size_t rounded = (bytes + 63) / 64 * 64;
+  void *pages = aligned_alloc(64, rounded);
+  return pages ? memset(pages, 0, rounded) : NULL;
+}
+void er_pages_give(void *pages, size_t bytes) {
+  (void)bytes;
+  free(pages);
+}
+size_t er_memory_limit(void) { return SIZE_MAX / 2; }
+#else
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGES_FROM ((size_t)8 << 20) /* below, rounding up to huge pages costs more memory than it saves time */
+
+void *er_pages_take(size_t bytes) {
+  void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return NULL;
+#ifdef MADV_HUGEPAGE
+  if (bytes >= HUGE_PAGES_FROM) madvise(pages, bytes, MADV_HUGEPAGE);
+#endif
+  return pages;
+}
+
+void er_pages_give(void *pages, size_t bytes) {
+  if (pages) munmap(pages, bytes);
+}
+
+size_t er_memory_limit(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return SIZE_MAX / 2;
+  return (uint64_t)pages > SIZE_MAX / 2 / (uint64_t)size ? SIZE_MAX / 2 : (size_t)pages * (size_t)size;
+}
+#endif

@@ -1,0 +1,44 @@
+/* A validated plan: pointers into the mapping, nothing copied. */
+#ifndef EDGERUN_PLAN_H
+#define EDGERUN_PLAN_H
+#include <stddef.h>
+#include "kernel.h"
+
+typedef struct {
+  const uint8_t *base;
+  const er_pheader *header;
+  const er_pdim *dims;       uint32_t n_dims;
+  const int32_t *words;      uint32_t n_words;
+  const char *strings;       uint32_t n_strings; /* bytes */
+  const er_ptensor *tensors; uint32_t n_tensors;
+  const er_pnode *nodes;     uint32_t n_nodes;
+  const uint32_t *kernels;   uint32_t n_kernels;
+  const er_pio *io;          uint32_t n_io;
+  const uint8_t *weights;    uint64_t weight_bytes;
+} er_plan;
+
+enum { ER_MAX_NODE_INPUTS = 4096, ER_MAX_NODE_OUTPUTS = 256, ER_MAX_KERNELS = 1024 };
+
+/* Checks everything that does not depend on shapes: afterwards every number in the plan is a valid index, every offset
+ * and size lies inside its section or the arena, every string ends. ER_OK, or ER_BAD_PLAN / ER_UNSUPPORTED with a
+ * sentence in er_error_text(). `data` must be 64-byte aligned. Time is linear in the plan without its weights. */
+int er_plan_open(er_plan *p, const void *data, size_t bytes);
+
+/* Evaluates all dims for the values of the symbols. ER_BAD_ARGUMENT on overflow or division by zero. */
+int er_plan_dims(const er_plan *p, const int64_t *symbols /* [n_symbols] */, int64_t *values /* [n_dims] */);
+
+/* The view of tensor `index` under these dim values, `data` relative to neither space: its byte offset is the plan's.
+ * ER_BAD_ARGUMENT when a dim is negative or the tensor needs more than its reserved bytes. *extent: bytes from the
+ * first to past the last element. */
+int er_plan_view(const er_plan *p, uint32_t index, const int64_t *values, er_view *view, uint64_t *extent);
+
+static inline const char *er_plan_text(const er_plan *p, uint32_t offset) { return p->strings + offset; }
+static inline const int32_t *er_plan_inputs(const er_plan *p, const er_pnode *n) { return p->words + n->io; }
+static inline const int32_t *er_plan_outputs(const er_plan *p, const er_pnode *n) { return p->words + n->io + n->n_in; }
+
+/* table.c */
+extern const char *const er_kernel_names[]; /* in the order of kernels.def */
+extern const er_check_fn er_check_functions[];
+int er_kernel_count(void);
+int er_kernel_find(const char *name); /* -1 when there is none */
+#endif

@@ -1,0 +1,20 @@
+/* Names of the kernels. */
+#include <string.h>
+#include "edgerun.h"
+#include "plan.h"
+
+const char *const er_kernel_names[] = {
+#define ER_KERNEL(name, file, contract) #name,
+#include "kernels.def"
+    NULL,
+};
+
+int er_kernel_count(void) { return (int)(sizeof er_kernel_names / sizeof *er_kernel_names) - 1; }
+
+int er_kernel_find(const char *name) {
+  for (int i = 0; er_kernel_names[i]; i++)
+    if (!strcmp(er_kernel_names[i], name)) return i;
+  return -1;
+}
+
+const char *er_kernel_name(int index) { return index < 0 || index >= er_kernel_count() ? NULL : er_kernel_names[index]; }
