@@ -1,0 +1,77 @@
+"""The kernel table and the ISA levels, read from the C sources that define them (kernels.def, levels.def)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from edgerun.errors import EdgerunError
+
+CSRC = Path(str(files("edgerun.backends.native") / "csrc"))
+_KERNEL = re.compile(r'^ER_KERNEL(_DOT)?\((\w+),\s*(\w+),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)', re.MULTILINE)
+_LEVEL = re.compile(r'^ER_(\w+?)\((\w+), "([^"]+)", "([^"]+)", (-?\d+), (\w+), (FULL|DOT)\)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One line of kernels.def. `contract`: what it computes, inputs -> outputs; parameters."""
+
+    name: str
+    file: str
+    contract: str
+    dot: bool
+    """Whether the integer dot-product levels compile it once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One ISA level. `extends` is the index of the level whose kernels serve where this one (dot) has none."""
+
+    symbol: str
+    name: str
+    cpu: str
+    extends: int
+    dot: bool
+
+
+@lru_cache(maxsize=1)
+def kernels() -> tuple[Kernel, ...]:
+    """All kernels, in the order of the C tables."""
+    text = (CSRC / "kernels.def").read_text()
+    found = []
+    for dot, name, file, contract in _KERNEL.findall(text):
+        words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', contract))
+        found.append(Kernel(name, file, words, bool(dot)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def levels() -> dict[str, tuple[Level, ...]]:
+    """The ISA levels of each architecture, weakest first."""
+    found: dict[str, list[Level]] = {}
+    for arch, symbol, name, cpu, extends, _, extent in _LEVEL.findall((CSRC / "levels.def").read_text()):
+        found.setdefault(arch.lower(), []).append(Level(symbol, name, cpu, int(extends), extent == "DOT"))
+    if not found:
+        raise EdgerunError(f"{CSRC / 'levels.def'} holds no levels")
+    return {arch: tuple(rows) for arch, rows in found.items()}
+
+
+def markdown() -> str:
+    """docs/kernels.md: one table of all kernels."""
+    lines = [
+        "# Native kernels",
+        "",
+        "Made from `kernels.def` by `python -m edgerun.backends.native.table`.",
+        "",
+        "| kernel | source | contract |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{k.name}` | {k.file}.c | {k.contract} |" for k in kernels()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,0 +1,241 @@
+"""Compile the C runtime with zig: the host's shared library, static stubs and other executables for all targets.
+
+Every object and link result is cached under the hash of its inputs (all sources, flags, zig's version). Kernels are
+compiled once for each ISA level with that level's -mcpu; everything else, and the link, uses the weakest level.
+`python -m edgerun_packaging.zig host` builds the library into edgerun/backends/native/lib/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from edgerun.backends.native.table import CSRC, Level, levels
+from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
+
+LAUNCHER = Path(__file__).parent / "launcher"
+JOBS = 2
+"""Compilers that run at once."""
+
+TRIPLES = {
+    "x86_64": "x86_64-linux-musl",
+    "aarch64": "aarch64-linux-musl",
+    "armv7": "arm-linux-musleabihf",
+    "riscv64": "riscv64-linux-musl",
+    "wasm32": "wasm32-wasi",
+}
+# -O3 also because zig compiles without optimisation into traps on undefined behaviour. No -ffast-math: NaN matters.
+FLAGS = (
+    "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-sanitize=all", "-fno-strict-aliasing",
+    "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables", "-fno-stack-protector", "-Wall", "-Wextra", "-Wno-unused-parameter",
+)  # fmt: skip
+_LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512",)}
+_LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to compile for. `flags` go to every compilation and link."""
+
+    arch: str
+    triple: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        return levels()[self.arch]
+
+
+def target(arch: str, *flags: str) -> Target:
+    """The static musl target of an architecture. Raises UsageError when there is none."""
+    if arch not in TRIPLES:
+        raise UsageError(f"there is no target {arch!r}", hint="one of " + ", ".join(TRIPLES))
+    return Target(arch, TRIPLES[arch], (("-DER_NO_THREADS",) if arch == "wasm32" else ()) + flags)
+
+
+def host_arch() -> str:
+    """This machine's architecture by our name. Raises BackendUnavailable when the runtime does not know it."""
+    machine = platform.machine().lower()
+    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
+    if arch not in TRIPLES or sys.platform != "linux":
+        raise BackendUnavailable(
+            f"the native backend has no library for {platform.machine()} {sys.platform}", hint="use --backend numpy"
+        )
+    return arch
+
+
+def host_target() -> Target:
+    """This machine with its own libc (glibc from 2.17 on, or musl), for a shared library that Python loads."""
+    arch = host_arch()
+    if platform.libc_ver()[0] != "glibc":
+        return target(arch)
+    triple = TRIPLES[arch].replace("musl", "gnu")
+    return Target(arch, triple + (".2.27" if arch == "riscv64" else ".2.17"))
+
+
+# -- running zig
+
+
+@lru_cache(maxsize=1)
+def zig_version() -> str:
+    """The compiler's version. Raises BackendUnavailable when the ziglang package is missing."""
+    try:
+        done = subprocess.run([sys.executable, "-m", "ziglang", "version"], capture_output=True, text=True, check=True)
+    except (subprocess.CalledProcessError, OSError) as e:
+        raise BackendUnavailable("the compiler is not installed", hint="pip install 'edgerun[host]'") from e
+    return done.stdout.strip()
+
+
+def cache_folder() -> Path:
+    """Where objects are kept: $XDG_CACHE_HOME/edgerun/build."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgerun" / "build"
+
+
+def _zig(arguments: Sequence[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ziglang", "cc", *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise EdgerunError(f"the compiler failed:\n{done.stderr.strip()[-4000:]}")
+
+
+def _cached(key: str, suffix: str, arguments: Sequence[str]) -> Path:
+    """The file that zig makes from `arguments` (without -o), from the cache when it is there."""
+    path = cache_folder() / f"{key}{suffix}"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / f"out{suffix}"
+        _zig([*arguments, "-o", str(made)])
+        made.replace(path)
+    return path
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256(zig_version().encode())
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:40]
+
+
+def _folder_digest(*folders: Path, skip: str = "") -> str:
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".c", ".h", ".def")):
+            if skip and skip in path.parts:
+                continue
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+# -- objects
+
+
+def runtime_sources() -> list[Path]:
+    """The sources that are compiled once: all but isa.c and the kernels it includes."""
+    return [p for p in sorted(CSRC.glob("*.c")) if p.name != "isa.c"]
+
+
+def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -> list[Path]:
+    """Compile the runtime, its kernels at every ISA level, and `extra` sources; returns the object files.
+
+    Raises EdgerunError with the compiler's message, BackendUnavailable without a compiler.
+    """
+    headers = _folder_digest(CSRC, skip="kernels")
+    kernels = _folder_digest(CSRC)
+    weakest = to.levels[0].cpu
+    jobs: list[tuple[str, list[str]]] = []
+    for index, level in enumerate(to.levels):
+        defines = [f"-DER_ISA={level.symbol}", f'-DER_ISA_NAME="{level.name}"']
+        defines += ["-DER_BASELINE_CHECKS"] if index == 0 else []
+        defines += ["-DER_DOT_ONLY"] if level.dot else []
+        arguments = [f"-mcpu={level.cpu}", *defines, *_LEVEL_FLAGS.get(to.arch, ()), str(CSRC / "isa.c")]
+        jobs.append((kernels, arguments))
+    for source in [*runtime_sources(), *extra]:
+        jobs.append((headers + _folder_digest(source.parent, skip="kernels"), [f"-mcpu={weakest}", str(source)]))
+    common = ["-target", to.triple, *FLAGS, *to.flags, *flags, f"-I{CSRC}", "-c"]
+
+    def compile_one(job: tuple[str, list[str]]) -> Path:
+        content, arguments = job
+        plain = [a.replace(str(CSRC), "csrc").replace(str(LAUNCHER), "launcher") for a in [*common, *arguments]]
+        return _cached(_digest(content, *plain), ".o", [*common, *arguments])
+
+    zig_version()
+    with ThreadPoolExecutor(JOBS) as pool:
+        return list(pool.map(compile_one, jobs))
+
+
+def link(to: Target, inputs: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> None:
+    """Link objects into `out`. The weakest level's -mcpu also applies to libc, which zig compiles for it."""
+    contents = [p.read_bytes() for p in inputs]
+    arguments = ["-target", to.triple, f"-mcpu={to.levels[0].cpu}", *to.flags, *flags]
+    made = _cached(_digest("link", *arguments, *contents), ".bin", [*arguments, *map(str, inputs)])
+    shutil.copyfile(made, out)
+    out.chmod(0o755)
+
+
+def _executable_flags(to: Target) -> list[str]:
+    flags = ["-O3", "-Wl,--gc-sections", "-s"]
+    if to.arch == "wasm32":
+        return flags
+    return [*flags, "-static", "-pthread", *_LINK_HARDENING, "-lm"]
+
+
+# -- products
+
+
+def build_library(out: Path, to: Target | None = None) -> None:
+    """The shared library that ctypes loads, for this machine unless `to` says otherwise."""
+    to = to or host_target()
+    made = objects(to, flags=("-fPIC", "-pthread"))
+    link(to, made, out, ["-O3", "-shared", "-Wl,--gc-sections", "-s", "-pthread", *_LINK_HARDENING, "-lm"])
+
+
+def build_executable(arch: str, sources: Sequence[Path], out: Path) -> None:
+    """A static executable of the runtime and `sources` (which hold main)."""
+    to = target(arch)
+    link(to, objects(to, sources), out, _executable_flags(to))
+
+
+def build_stub(arch: str, out: Path) -> None:
+    """The launcher that plans are appended to."""
+    build_executable(arch, sorted(LAUNCHER.glob("*.c")), out)
+
+
+def library_name(arch: str) -> str:
+    """File name of the shared library for an architecture."""
+    return f"libedgerun-{arch}.so"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`host`, or architectures whose stubs are compiled into the cache; prints path and size."""
+    for word in arguments or ["host"]:
+        if word == "host":
+            out = CSRC.parent / "lib" / library_name(host_arch())
+            out.parent.mkdir(exist_ok=True)
+            temporary = out.with_suffix(f".{os.getpid()}")
+            build_library(temporary)
+            temporary.replace(out)
+        else:
+            out = cache_folder() / f"stub-{word}"
+            out.parent.mkdir(parents=True, exist_ok=True)
+            build_stub(word, out)
+        print(f"{word:<8} {out.stat().st_size:>9} bytes  {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
