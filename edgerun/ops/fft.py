@@ -13,13 +13,14 @@ WINDOWS = frozenset({"hann", "hamming", "blackman"})
 def dft(
     x: TensorType,
     length: TensorType | None = None,
+    along: TensorType | None = None,
     *,
-    axis: int,
+    axis: int | None = None,
     size: DimLike | None = None,
     inverse: bool = False,
     onesided: bool = False,
 ) -> TensorType:
-    """Discrete Fourier transform along `axis` of x [..., 1] (real) or [..., 2] (complex).
+    """Discrete Fourier transform along `axis` (or the value of `along`) of x [..., 1] (real) or [..., 2] (complex).
 
     The signal is cut or zero-padded to `size` (or to the value of `length`; default: what the axis holds). The inverse
     is scaled by 1 / size. `onesided` turns real input into its size // 2 + 1 first bins, and inversely such bins into
@@ -35,6 +36,9 @@ def dft(
     )
     require(not (onesided and not inverse and parts == 2), "a one-sided transform takes real input")
     shape = list(x.shape)
+    shape[-1] = 1 if onesided and inverse else 2
+    if axis is None:
+        return x.like((*(fresh_symbol("dft") for _ in shape[:-1]), shape[-1]))
     if size is not None:
         count: DimLike = size
     elif length is not None:
@@ -43,7 +47,6 @@ def dft(
     else:
         count = (shape[axis] - 1) * 2 if inverse and onesided else shape[axis]
     shape[axis] = count // 2 + 1 if onesided and not inverse else count
-    shape[-1] = 1 if onesided and inverse else 2
     return x.like(tuple(shape))
 
 

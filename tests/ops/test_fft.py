@@ -36,6 +36,9 @@ def test_transform_is_the_defining_sum(axis, parts, inverse, size):
     attributes = {"inverse": inverse, "axis": axis}
     (z,) = NodeCase("DFT", {"x": x, "n": inputs["n"]}, attributes, opset=17, constant=("n",)).edgerun()
     np.testing.assert_array_equal(y, z)
+    inputs["a"] = np.array(axis - 3)
+    (z,) = NodeCase("DFT", inputs, {"inverse": inverse}, opset=20).edgerun()
+    np.testing.assert_array_equal(y, z)
 
 
 @pytest.mark.parametrize("size", [7, 8])

@@ -17,8 +17,9 @@ Array = np.ndarray
 def dft(
     x: Array,
     length: Array | None = None,
+    along: Array | None = None,
     *,
-    axis: int,
+    axis: int | None = None,
     size: int | None = None,
     inverse: bool = False,
     onesided: bool = False,
@@ -26,6 +27,11 @@ def dft(
     """See edgerun.ops.fft.dft."""
     if size is None and length is not None:
         size = int(length.reshape(-1)[0])
+    if axis is None and along is not None:
+        axis = int(along.reshape(-1)[0])
+        axis += x.ndim if axis < 0 else 0
+    if axis is None or not 0 <= axis < x.ndim - 1:
+        raise ShapeError(f"axis {axis} is not a signal axis of {x.shape}")
     values = _complex(x)
     if inverse and onesided:
         count = 2 * (values.shape[axis] - 1) if size is None else size

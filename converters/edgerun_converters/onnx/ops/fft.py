@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from edgerun.dims import DimLike
 from edgerun.dtypes import from_onnx
-from edgerun.errors import UnsupportedError
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
 
 
 @lowering("DFT")
 def dft(b: Builder, n: OnnxNode) -> None:
     x, length, axes = n.input(0), n.input(1), n.input(2)
-    axis = int(n.attr("axis", 1)) if n.opset < 20 else -2
+    axis: int | None = int(n.attr("axis", 1)) if n.opset < 20 else -2
     if axes:
         known = b.static(axes)
-        if known is None:
-            raise UnsupportedError("DFT needs an axis that is known at conversion")
-        axis = int(known.reshape(-1)[0])
+        axis = None if known is None else int(known.reshape(-1)[0])
     size = _number(b, length)
     n.bind(
         b.one(
             "dft",
-            [x, length if size is None else ""],
-            axis=b.axis(x, axis),
+            [x, length if size is None else "", axes if axis is None else ""],
+            axis=None if axis is None else b.axis(x, axis),
             size=size,
             inverse=bool(n.attr("inverse", 0)),
             onesided=bool(n.attr("onesided", 0)),
