@@ -30,7 +30,8 @@ def dft(
     if x.shape is None:
         return x.like()
     rank, parts = len(x.shape), x.shape[-1]
-    require(rank >= 2 and 0 <= axis < rank - 1, f"axis {axis} is not a signal axis of {x}")
+    require((axis is None) != (along is None), "the axis is given once")
+    require(rank >= 2 and (axis is None or 0 <= axis < rank - 1), f"axis {axis} is not a signal axis of {x}")
     require(
         not isinstance(parts, int) or parts in (1, 2), f"the last axis of {x} holds neither real nor complex values"
     )
