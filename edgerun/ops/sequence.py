@@ -89,7 +89,9 @@ def sequence_length(sequence: TensorType) -> TensorType:
 
 
 @op("sequence")
-def split_to_sequence(x: TensorType, split: TensorType | None = None, *, axis: int, keepdims: bool = True) -> TensorType:
+def split_to_sequence(
+    x: TensorType, split: TensorType | None = None, *, axis: int, keepdims: bool = True
+) -> TensorType:
     """Cut `x` along `axis`: into chunks of size `split` (scalar; the last may be smaller), of the sizes `split` (1-D),
     or of size 1, where `keepdims=False` drops the axis."""
     if split is not None:
@@ -114,7 +116,8 @@ def _piece(total: DimLike, split: TensorType) -> DimLike:
     if sizes.ndim == 0:
         require(int(sizes) > 0, f"the split size {int(sizes)} is not positive")
         return int(sizes) if int(total) % int(sizes) == 0 else VARIES
-    require(bool((sizes >= 0).all()) and int(sizes.sum()) == total, f"split sizes {sizes.tolist()} do not add to {total}")
+    fits = bool((sizes >= 0).all()) and int(sizes.sum()) == total
+    require(fits, f"split sizes {sizes.tolist()} do not add to {total}")
     return int(sizes[0]) if sizes.size and bool((sizes == sizes[0]).all()) else VARIES
 
 

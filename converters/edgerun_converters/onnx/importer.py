@@ -527,6 +527,14 @@ class _Importer:
         return " <- ".join(steps)
 
     # -- problems
+    def mark(self) -> int:
+        """A point in the record of problems that `forget` can return to."""
+        return len(self.problems)
+
+    def forget(self, mark: int) -> None:
+        """Drop the problems recorded since `mark`, of an attempt that is made again with other types."""
+        self.problems = dict(list(self.problems.items())[:mark])
+
     def _problem(self, name: str, proto: onnx.NodeProto, error: EdgerunError) -> None:
         text = str(error)
         if not text.startswith(f"node {name!r}"):
