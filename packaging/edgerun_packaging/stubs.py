@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from edgerun.errors import BackendUnavailable, UsageError
+from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
 
 ARCHES = ("aarch64", "armv7", "riscv64", "x86_64")
 _SUFFIXES = (".c", ".h", ".def")
@@ -92,7 +92,11 @@ def _writable(folder: Path) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Build the stubs named (default: all); prints path and size of each."""
     for arch in arguments or ARCHES:
-        path = find(arch)
+        try:
+            path = find(arch)
+        except EdgerunError as e:
+            print(f"edgerun_packaging.stubs: {e}", file=sys.stderr)
+            return e.exit_code
         print(f"{arch:<8} {path.stat().st_size:>9} bytes  {path}")
     return 0
 

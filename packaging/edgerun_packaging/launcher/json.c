@@ -100,5 +100,6 @@ json_value json_unquoted(json_value v) {
 json_value manifest(const packed *p) {
   section s = packed_section(p, ER_SEC_MANIFEST);
   const char *text = (const char *)s.data;
-  return (json_value){text, text ? strnlen(text, s.bytes) : 0};
+  const char *end = text ? memchr(text, 0, s.bytes) : NULL;
+  return (json_value){text, end ? (size_t)(end - text) : s.bytes};
 }

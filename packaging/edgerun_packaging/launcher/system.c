@@ -1,5 +1,5 @@
 /* What /proc and /sys tell. Both may be absent on a board; then the values are -1 and the reports say so. */
-#define _GNU_SOURCE /* cpu_set_t */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
