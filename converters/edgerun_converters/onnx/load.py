@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from edgerun.errors import ImportFailure, InputOutputError, UnsupportedError
 from edgerun_converters.onnx.tensors import ExternalData
@@ -78,14 +79,24 @@ def _parse(data: bytes, origin: str) -> onnx.ModelProto:
         model.ParseFromString(data)
     except (DecodeError, RecursionError, ValueError) as e:
         raise ImportFailure(f"{origin} is not an ONNX model, or is damaged: the protobuf cannot be parsed") from e
+    _check_text(model, origin)
     return model
 
 
+def _check_text(message: Message, origin: str) -> None:
+    """Every string field must be text: protobuf hands out bytes for what is not UTF-8."""
+    for descriptor, value in message.ListFields():
+        if descriptor.type == FieldDescriptor.TYPE_STRING:
+            for item in [value] if isinstance(value, str | bytes) else value:
+                if not isinstance(item, str):
+                    raise ImportFailure(f"{origin} is damaged: the {descriptor.name} {item[:40]!r} is not valid text")
+        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
+            for item in [value] if isinstance(value, Message) else value:
+                _check_text(item, origin)
+
+
 def _opsets(model: onnx.ModelProto, origin: str) -> dict[str, int]:
-    try:
-        opsets = {clean_domain(o.domain): int(o.version) for o in model.opset_import}
-    except UnicodeDecodeError as e:
-        raise ImportFailure(f"{origin}: a name in the model is not valid text") from e
+    opsets = {clean_domain(o.domain): int(o.version) for o in model.opset_import}
     if not opsets and model.ir_version < 3:
         opsets[""] = 1  # before IR 3 there was only one opset
     check_opset(opsets.get(""), origin)
