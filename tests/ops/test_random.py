@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.errors import EdgerunError
-from tests.ops.single_node import NodeCase
+from edgerun_converters.passes.pipeline import optimize
+from tests.ops.single_node import NodeCase, assert_same
 
 f32 = np.float32
 
@@ -72,3 +74,11 @@ def test_dropout_in_training(known):
     if not known:
         inputs["t"] = np.array(False)
         np.testing.assert_array_equal(NodeCase("Dropout", inputs, outputs=1, opset=13).edgerun()[0], x)
+
+
+def test_dropout_keeps_its_scale_when_optimised_with_its_mask():
+    inputs = {"x": np.ones((4, 5), f32), "r": np.array(0.5, f32), "t": np.array(True)}
+    node = NodeCase("Dropout", inputs, {"seed": 0}, outputs=2, opset=13)
+    graph = optimize(node.graph())
+    results = NumpyExecutor(graph).run(inputs)
+    assert_same([results[o] for o in graph.outputs], node.edgerun())

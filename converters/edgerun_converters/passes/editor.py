@@ -113,7 +113,7 @@ class Editor:
         defaults = spec(op).attributes
         names = []
         for result in results[: outputs or len(results)]:
-            name = self.graph.fresh(f"{self.name or op}")
+            name = self._fresh(self.name or op)
             self.graph.add_tensor(name, result.dtype, result.shape, kind=result.kind)
             names.append(name)
         stored = {k: v for k, v in attrs.items() if isinstance(v, Graph) or not _same(v, defaults.get(k))}
@@ -121,6 +121,14 @@ class Editor:
         self.changed = True
         self.keep(Node(op, list(inputs), names, stored, self.name))
         return names[0]
+
+    def _fresh(self, hint: str) -> str:
+        """A name that is free and was not renamed away in this pass: readers of the old tensor still use that."""
+        name = self.graph.fresh(hint)
+        while name in self._alias:
+            hint += "+"
+            name = self.graph.fresh(hint)
+        return name
 
     def const(self, array: np.ndarray, hint: str = "const") -> str:
         """A new weight."""
