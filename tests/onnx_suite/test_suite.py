@@ -16,7 +16,7 @@ def test_cases_end_as_the_ledger_says(backend: str, shard: int):
     for case in inference_cases()[shard::SHARDS]:
         verdict = judge.run(case, backend)
         expected = ledger.expected(case.name, backend, entries)
-        if verdict.status != expected:
+        if not ledger.agrees(verdict.status, expected):
             surprises.append(f"{case.name}: {verdict.status}, the ledger says {expected}: {verdict.message[:300]}")
     assert not surprises, "\n".join(surprises)
 
