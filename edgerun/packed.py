@@ -12,24 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgerun.errors import FileFormatError, InputOutputError
+from edgerun.plan.layout import HEADER, fnv1a
 
 MAGIC = b"EDGEPACK"
 VERSION = 1
 ALIGNMENT = 1 << 16
 """The largest page size of the supported architectures, so that the plan can be mapped on all of them."""
 ARCH_CODES = {"x86_64": 1, "aarch64": 2, "armv7": 3, "riscv64": 4}
-PLAN_HEADER_BYTES = 128
 
 _LAYOUT = struct.Struct("<8sIIQQQQQQ")
 FOOTER_BYTES = _LAYOUT.size
-
-
-def fnv1a(data: bytes | memoryview) -> int:
-    """FNV-1a, 64 bits, byte by byte: for short data."""
-    h = 0xCBF29CE484222325
-    for byte in bytes(data):
-        h = ((h ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return h
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +60,7 @@ class Footer:
         names = {v: k for k, v in ARCH_CODES.items()}
         if code not in names:
             raise FileFormatError(f"{origin} names the unknown architecture {code}", hint="pack it again")
-        if (
-            offset % ALIGNMENT
-            or offset < stub
-            or size < PLAN_HEADER_BYTES
-            or offset + size + FOOTER_BYTES != file_bytes
-        ):
+        if offset % ALIGNMENT or offset < stub or size < HEADER.size or offset + size + FOOTER_BYTES != file_bytes:
             raise FileFormatError(f"the footer of {origin} does not fit its size", hint="copy it again")
         return Footer(names[code], offset, size, header, stub)
 
@@ -81,7 +68,7 @@ class Footer:
 def assemble(stub: bytes, plan: bytes, arch: str) -> list[bytes]:
     """The pieces of a packed file, in order."""
     offset = -(-len(stub) // ALIGNMENT) * ALIGNMENT
-    footer = Footer(arch, offset, len(plan), fnv1a(plan[:PLAN_HEADER_BYTES]), len(stub))
+    footer = Footer(arch, offset, len(plan), fnv1a(plan[: HEADER.size]), len(stub))
     return [stub, bytes(offset - len(stub)), plan, footer.encode()]
 
 
@@ -115,7 +102,7 @@ def map_plan(path: str | os.PathLike[str]) -> memoryview:
         return data
     footer = read_footer(path)
     plan = data[footer.plan_offset : footer.plan_offset + footer.plan_bytes]
-    if fnv1a(plan[:PLAN_HEADER_BYTES]) != footer.header_checksum:
+    if fnv1a(plan[: HEADER.size]) != footer.header_checksum:
         raise FileFormatError(f"the plan's header in {path} is damaged (checksum)", hint="copy it again")
     return plan
 

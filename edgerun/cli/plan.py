@@ -35,11 +35,10 @@ def command(
     $ edgerun plan model.onnx --target rpi4
     $ edgerun plan model.onnx --tensors --format csv
     """
+    from edgerun.plan import PlanReader
     from edgerun_packaging.memory import arena_report
-    from edgerun_packaging.tables import Tables
 
-    tables = Tables(_plan_bytes(model, target, shapes, dims, output, force))
-    report = arena_report(tables)
+    report = arena_report(PlanReader(_plan_bytes(model, target, shapes, dims, output, force)))
     steps, peak = report["steps"], report["peak_step"]
     top = max((s["live_bytes"] for s in steps), default=0)
     for s in steps:

@@ -6,9 +6,10 @@ fitted to VmHWM of packed files on Linux 6 (x86-64, 4 KiB pages); `./model bench
 
 from __future__ import annotations
 
+from edgerun.plan import PlanReader
+from edgerun.plan.layout import Section
 from edgerun_packaging.budgets import Footprint, Part, Remedy
 from edgerun_packaging.elf import Audit
-from edgerun_packaging.tables import GOLDENS, MANIFEST, Tables
 
 PAGE = 4096
 TOUCHED_TEXT = 0.6
@@ -21,41 +22,42 @@ IO_BYTES = 40 * 1024
 """Static buffers of the launcher that a run touches."""
 
 
-def predict(tables: Tables, stub: Audit, stub_bytes: int, *, padding: int, extras: int, threads: int) -> Footprint:
+def predict(plan: PlanReader, stub: Audit, stub_bytes: int, *, padding: int, extras: int, threads: int) -> Footprint:
     """Sizes for a plan appended to a stub. `extras`: bytes of manifest and golden vectors; `threads`: in total."""
-    known = sum(len(data) for kind, (_, data) in tables.sections.items() if kind not in (GOLDENS, MANIFEST))
-    plan_tables = known - tables.weight_bytes
+    others = (Section.GOLDEN, Section.MANIFEST, Section.WEIGHTS)
+    plan_tables = sum(size for kind, (_, _, size) in plan.sections.items() if kind not in others)
+    weights = len(plan.weights)
     size = [
         Part("stub (runtime, kernels, launcher)", stub_bytes),
         Part("padding", padding),
         Part("plan tables", plan_tables),
         Part("golden vectors and manifest", extras),
-        Part("weights", tables.weight_bytes),
+        Part("weights", weights),
     ]
     code = int(TOUCHED_TEXT * (stub.text_bytes + stub.rodata_bytes))
     ram = [
         Part("text and constants", _pages(code)),
         Part("data", _pages(stub.data_bytes)),
         Part("plan tables", _pages(plan_tables + extras)),
-        Part("weights", _pages(tables.weight_bytes)),
-        Part("arena", _pages(tables.arena_bytes)),
-        Part("thread scratch", _pages(threads * tables.thread_scratch_bytes)),
+        Part("weights", _pages(weights)),
+        Part("arena", _pages(plan.arena_bytes)),
+        Part("thread scratch", _pages(threads * plan.thread_scratch_bytes)),
         Part("thread stacks", (threads - 1) * THREAD_STACK_BYTES),
         Part("process and libc", PROCESS_BYTES),
         Part("input and output buffers", IO_BYTES),
     ]
-    return Footprint(size, ram, _remedies(tables, extras, threads))
+    return Footprint(size, ram, _remedies(plan, extras, threads))
 
 
 def _pages(count: int) -> int:
     return -(-count // PAGE) * PAGE
 
 
-def _remedies(tables: Tables, extras: int, threads: int) -> list[Remedy]:
-    more_threads = (threads - 1) * (tables.thread_scratch_bytes + THREAD_STACK_BYTES)
+def _remedies(plan: PlanReader, extras: int, threads: int) -> list[Remedy]:
+    more_threads = (threads - 1) * (plan.thread_scratch_bytes + THREAD_STACK_BYTES)
     return [
-        Remedy("float weights quantised to int8 before packing", tables.weight_bytes * 3 // 4),
-        Remedy("half the input, or half the bound of a free dimension (--shape, --dim)", tables.arena_bytes // 2),
+        Remedy("float weights quantised to int8 before packing", len(plan.weights) * 3 // 4),
+        Remedy("half the input, or half the bound of a free dimension (--shape, --dim)", plan.arena_bytes // 2),
         Remedy(f"one thread instead of {threads} (--threads 1)", more_threads),
         Remedy("no golden vectors (--no-golden)", extras),
     ]

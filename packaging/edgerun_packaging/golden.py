@@ -15,8 +15,10 @@ from edgerun.dims import Dim, bounds, evaluate, free_symbols
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import InputOutputError, UnsupportedError, UsageError
 from edgerun.graph import Graph, Node
+from edgerun.plan import PlanReader, Space
+from edgerun.plan.layout import GOLDEN_LAYER
 from edgerun.samples import random_values
-from edgerun_packaging.tables import LAYER, NodeOutput, Vector
+from edgerun_packaging.extras import Vector
 
 LAYER_SAMPLES = 16
 """Elements stored of each layer, evenly spread."""
@@ -32,7 +34,7 @@ class Golden:
     manifest: dict[str, Any]
 
 
-def make(graph: Graph, layers: Sequence[NodeOutput], *, seed: int = 0, file: Path | None = None) -> Golden:
+def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = None) -> Golden:
     """One golden set, from seeded random inputs or from an .npz with arrays by input name.
 
     Outputs that the .npz also holds (by output name) are the expected ones; the others come from the NumPy backend on
@@ -41,7 +43,8 @@ def make(graph: Graph, layers: Sequence[NodeOutput], *, seed: int = 0, file: Pat
     given = _load(file) if file is not None else {}
     inputs = {name: _input(graph, name, given, seed + i) for i, name in enumerate(graph.inputs)}
     kept: dict[str, np.ndarray] = {}
-    wanted = {layer.tensor for layer in layers if layer.dense}
+    layers = _layers(plan)
+    wanted = {layer.tensor for layer in layers}
 
     def observe(node: Node, results: Sequence[Any]) -> None:
         for name, value in zip(node.outputs, results, strict=False):
@@ -108,12 +111,32 @@ def _bytes(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def _layer_vector(layer: NodeOutput, value: np.ndarray | None) -> Vector | None:
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Output 0 of a node of the plan."""
+
+    node: int
+    tensor: str
+    dtype: DType
+
+
+def _layers(plan: PlanReader) -> list[_Layer]:
+    """Nodes whose output 0 is in the arena, in execution order."""
+    found = []
+    for index, node in enumerate(plan.nodes):
+        if node.outputs and node.outputs[0] >= 0:
+            t = plan.tensors[node.outputs[0]]
+            if t.space == Space.ARENA:
+                found.append(_Layer(index, t.name, t.dtype))
+    return found
+
+
+def _layer_vector(layer: _Layer, value: np.ndarray | None) -> Vector | None:
     """u64 element count, then float32 samples: sample s of k is element s * n // k. None when it cannot be sampled."""
-    if value is None or value.size == 0 or from_numpy(value.dtype).code != layer.dtype:
+    if value is None or value.size == 0 or from_numpy(value.dtype) is not layer.dtype:
         return None
     count = min(LAYER_SAMPLES, value.size)
     picks = np.arange(count) * value.size // count
     samples = value.ravel()[picks].astype(np.float32)
     atol, rtol = tolerance(value)
-    return Vector(0, LAYER | layer.node, struct.pack("<Q", value.size) + samples.tobytes(), 10 * atol, rtol)
+    return Vector(0, GOLDEN_LAYER | layer.node, struct.pack("<Q", value.size) + samples.tobytes(), 10 * atol, rtol)

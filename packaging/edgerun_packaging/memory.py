@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgerun_packaging.tables import SPACE_ARENA, Tables
+from edgerun.plan import PlanReader, Space
 
 
-def live_ranges(tables: Tables) -> dict[int, tuple[int, int]]:
+def live_ranges(plan: PlanReader) -> dict[int, tuple[int, int]]:
     """Tensor number to (first, last) step in which its bytes must stay. Inputs live from step 0, outputs to the end."""
-    nodes, tensors = tables.nodes(), tables.tensors()
-    inputs, outputs = tables.ports()
+    nodes, tensors = plan.nodes, plan.tensors
     ranges: dict[int, tuple[int, int]] = {}
 
     def touch(number: int, step: int) -> None:
-        if number >= 0 and tensors[number].space == SPACE_ARENA:
+        if number >= 0 and tensors[number].space == Space.ARENA:
             first, last = ranges.get(number, (step, step))
             ranges[number] = (min(first, step), max(last, step))
 
-    for number in inputs:
+    for number, _ in plan.inputs:
         touch(number, 0)
     for step, node in enumerate(nodes):
         for number in (*node.inputs, *node.outputs):
             touch(number, step)
-    for number in outputs:
+    for number, _ in plan.outputs:
         touch(number, max(len(nodes) - 1, 0))
     return ranges
 
@@ -38,10 +37,10 @@ def _union(intervals: list[tuple[int, int]]) -> int:
     return total
 
 
-def arena_report(tables: Tables) -> dict[str, Any]:
+def arena_report(plan: PlanReader) -> dict[str, Any]:
     """Arena size, lower bound (the largest live set of any step), and tables by step and by tensor. Sizes in bytes."""
-    nodes, tensors = tables.nodes(), tables.tensors()
-    ranges = live_ranges(tables)
+    nodes, tensors = plan.nodes, plan.tensors
+    ranges = live_ranges(plan)
     steps = []
     for step, node in enumerate(nodes):
         live = [(tensors[t].offset, tensors[t].bytes) for t, (a, b) in ranges.items() if a <= step <= b]
@@ -49,14 +48,14 @@ def arena_report(tables: Tables) -> dict[str, Any]:
             live.append((node.scratch, node.scratch_bytes))
         steps.append({"step": step, "live_bytes": _union(live), "kernel": node.kernel, "node": node.name})
     bound = max((s["live_bytes"] for s in steps), default=0)  # type: ignore[type-var]
-    arena = tables.arena_bytes
+    arena = plan.arena_bytes
     return {
         "arena_bytes": arena,
         "lower_bound_bytes": bound,
-        "gap_percent": 100 * (arena - bound) / bound if bound else 0.0,  # type: ignore[operator]
+        "gap_percent": 100 * (arena - bound) / bound if bound else 0.0,
         "peak_step": next((s["step"] for s in steps if s["live_bytes"] == bound), None),
-        "weight_bytes": tables.weight_bytes,
-        "thread_scratch_bytes": tables.thread_scratch_bytes,
+        "weight_bytes": len(plan.weights),
+        "thread_scratch_bytes": plan.thread_scratch_bytes,
         "steps": steps,
         "tensors": [
             {"tensor": tensors[t].name, "offset": tensors[t].offset, "bytes": tensors[t].bytes, "first": a, "last": b}

@@ -14,13 +14,14 @@ from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError
 from edgerun.files import atomic_write
 from edgerun.graph import Graph
 from edgerun.packed import ALIGNMENT, FOOTER_BYTES, assemble
+from edgerun.plan import PlanReader
 from edgerun_packaging import budgets as limits
 from edgerun_packaging import stubs
 from edgerun_packaging.budgets import Budgets, Footprint
 from edgerun_packaging.elf import Audit, audit
+from edgerun_packaging.extras import with_extras
 from edgerun_packaging.footprint import predict
 from edgerun_packaging.golden import Golden, make
-from edgerun_packaging.tables import Tables
 from edgerun_targets import Target
 
 
@@ -85,13 +86,13 @@ def pack(
     elf = audit(stub, f"the stub for {target.arch}")
     if not elf.static or elf.machine != target.arch:
         raise FileFormatError(f"the stub for {target.arch} is no static {target.arch} file", hint="make stubs")
-    tables = Tables(_compile(graph, target, options))
+    reader = PlanReader(_compile(graph, target, options))
     golden = None
     if options.golden:
-        golden = make(graph, tables.node_outputs(), seed=options.seed, file=options.golden_file)
+        golden = make(graph, reader, seed=options.seed, file=options.golden_file)
     threads = options.threads or max(target.cores, 1)
     provenance = _provenance(graph, source)
-    plan, footprint, manifest = _finish(tables, golden, elf, len(stub), threads, provenance, target, budgets)
+    plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets)
     excess = limits.check(footprint, budgets)
     if excess:
         raise BudgetExceeded(limits.describe(excess, footprint.remedies))
@@ -103,7 +104,7 @@ def pack(
 
 
 def _finish(
-    tables: Tables,
+    reader: PlanReader,
     golden: Golden | None,
     elf: Audit,
     stub_bytes: int,
@@ -115,11 +116,11 @@ def _finish(
     """The plan with manifest and golden vectors. The manifest tells its own size: a first pass finds it."""
     vectors = golden.vectors if golden else []
     manifest: dict[str, Any] = {}
-    bare = len(tables.with_extras(b"", []))
+    bare = len(with_extras(reader.data, b"", []))
     extras = 4096
     for _ in range(3):
         footprint = predict(
-            tables, elf, stub_bytes, padding=-stub_bytes % ALIGNMENT + FOOTER_BYTES, extras=extras, threads=threads
+            reader, elf, stub_bytes, padding=-stub_bytes % ALIGNMENT + FOOTER_BYTES, extras=extras, threads=threads
         )
         manifest = {
             "packed_by": f"edgerun {__version__}",
@@ -131,7 +132,7 @@ def _finish(
             "ram_bytes": footprint.ram_bytes,
             "golden": [golden.manifest] if golden else [],
         }
-        plan = tables.with_extras(json.dumps(manifest, separators=(",", ":")).encode() + b"\0", vectors)
+        plan = with_extras(reader.data, json.dumps(manifest, separators=(",", ":")).encode() + b"\0", vectors)
         if len(plan) - bare == extras:
             break
         extras = len(plan) - bare

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from edgerun.errors import FileFormatError, InputOutputError
-from edgerun.packed import ALIGNMENT, FOOTER_BYTES, Footer, assemble, fnv1a, is_packed, map_plan, read_footer
+from edgerun.packed import ALIGNMENT, FOOTER_BYTES, Footer, assemble, is_packed, map_plan, read_footer
+from edgerun.plan.layout import fnv1a
 
 PLAN = b"EDGEPLAN" + bytes(120) + b"tables and weights"
 

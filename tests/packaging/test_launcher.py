@@ -19,9 +19,10 @@ from edgerun import bench
 from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.dtypes import DType
 from edgerun.graph import Graph
-from edgerun.packed import map_plan, read_footer
+from edgerun.packed import assemble, map_plan, read_footer
+from edgerun.plan import PlanReader
+from edgerun.plan.layout import fnv1a
 from edgerun.samples import random_values
-from edgerun_packaging.tables import WEIGHTS, Tables
 from tests.packaging.conftest import HOST, call
 
 CLEAN_EXITS = {0, 1, 2, 3, 5}
@@ -197,7 +198,7 @@ def test_selftest_notices_a_changed_weight(model: Path, tmp_path: Path) -> None:
 def test_selftest_names_the_first_wrong_output_and_layer(model: Path, digits: Graph, tmp_path: Path) -> None:
     """All weights negated: the first layer is already wrong."""
     footer = read_footer(model)
-    weights = Tables(map_plan(model)).weight_bytes
+    weights = len(PlanReader(map_plan(model)).weights)
 
     def negate(data: bytearray) -> None:
         end = footer.plan_offset + footer.plan_bytes
@@ -216,7 +217,7 @@ def test_mutated_files_give_an_error_or_an_answer(model: Path, tmp_path: Path) -
     """Bit flips, overwritten words and truncation behind the stub: never a signal, never a hang."""
     generator = random.Random(7)
     data = model.read_bytes()
-    start, weights = read_footer(model).plan_offset, len(Tables(map_plan(model)).sections[WEIGHTS][1])
+    start, weights = read_footer(model).plan_offset, len(PlanReader(map_plan(model)).weights)
     tables_end = len(data) - 64 - weights
     for number in range(220):
         changed = bytearray(data)
@@ -238,21 +239,17 @@ def test_mutated_files_give_an_error_or_an_answer(model: Path, tmp_path: Path) -
 
 def test_hostile_plans_with_right_checksums_give_an_error_or_an_answer(model: Path, tmp_path: Path) -> None:
     """As above, but all checksums are renewed, so that the validator itself is met."""
-    from edgerun.packed import assemble
-
     generator = random.Random(11)
     data = model.read_bytes()
     footer = read_footer(model)
     stub, plan = data[: footer.stub_bytes], bytes(map_plan(model))
-    weights = Tables(plan).weight_bytes
+    weights = len(PlanReader(plan).weights)
     for number in range(120):
         changed = bytearray(plan)
         for _ in range(generator.randrange(1, 3)):
             at = generator.randrange(16, len(plan) - weights)
             changed[at] = generator.choice([0, 1, 127, 128, 255, generator.randrange(256)])
         head = bytearray(changed)
-        from edgerun.packed import fnv1a
-
         checksum = fnv1a(bytes(head[128 : len(head) - weights]))
         head[56:64] = checksum.to_bytes(8, "little")
         path = tmp_path / f"h{number}"
