@@ -220,6 +220,21 @@ def library_name(arch: str) -> str:
     return f"libedgerun-{arch}.so"
 
 
+def current_library(packaged: Path) -> Path:
+    """A library of the present sources: `packaged` when its key says so, else one in the cache, compiled if need be."""
+    key = packaged.with_suffix(".key")
+    wanted = _digest(_folder_digest(CSRC), *FLAGS)
+    if packaged.exists() and key.exists() and key.read_text().strip() == wanted:
+        return packaged
+    out = cache_folder() / f"{packaged.stem}-{wanted}.so"
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = out.with_suffix(f".{os.getpid()}")
+        build_library(temporary)
+        temporary.replace(out)
+    return out
+
+
 def main(arguments: Sequence[str]) -> int:
     """`host`, or architectures whose stubs are compiled into the cache; prints path and size."""
     for word in arguments or ["host"]:
@@ -229,6 +244,7 @@ def main(arguments: Sequence[str]) -> int:
             temporary = out.with_suffix(f".{os.getpid()}")
             build_library(temporary)
             temporary.replace(out)
+            out.with_suffix(".key").write_text(_digest(_folder_digest(CSRC), *FLAGS) + "\n")
         else:
             out = cache_folder() / f"stub-{word}"
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -22,11 +22,11 @@ static int bind_symbols(er_model *m) {
       const char *name = er_plan_text(p, p->io[i].name);
       if (size < 0) return er_refuse(ER_BAD_ARGUMENT, "the shape of input '%.80s' is not set", name);
       if (size < d->a || size > d->b)
-        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' has size %lld; the plan is made for %d to %d", k, name,
-                         (long long)size, d->a, d->b);
+        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' (%.40s) has size %lld; the plan is made for %d to %d",
+                         k, name, er_plan_text(p, d->name), (long long)size, d->a, d->b);
       if (m->symbols[d->v] >= 0 && m->symbols[d->v] != size)
-        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' has size %lld, another axis of the same name %lld", k,
-                         name, (long long)size, (long long)m->symbols[d->v]);
+        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' (%.40s) has size %lld, elsewhere it has %lld", k, name,
+                         er_plan_text(p, d->name), (long long)size, (long long)m->symbols[d->v]);
       m->symbols[d->v] = size;
     }
   }

@@ -1,6 +1,7 @@
 /* Detection by cpuid and getauxval alone: the compiler's own (__builtin_cpu_supports, target_clones) are stubs in some
  * freestanding tool chains. A level is usable when the CPU has its instructions and the kernel saves its registers. */
 #include "cpu.h"
+#include "edgerun.h"
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)

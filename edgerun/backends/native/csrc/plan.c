@@ -120,6 +120,7 @@ static int check_dims(const er_plan *p) {
         /* Symbols are numbered in the order in which they appear, so each appears once. */
         REQUIRE(d->v == symbols && symbols < p->header->n_symbols, "dim %u names symbol %lld out of order", i,
                 (long long)d->v);
+        CHECK(check_text(p, d->name, "symbol", symbols));
         REQUIRE(d->a >= 0 && d->a <= d->b, "symbol %u has the bounds %d..%d", symbols, d->a, d->b);
         symbols++;
         break;

@@ -55,7 +55,7 @@ typedef struct { uint32_t kind, count; uint64_t offset, bytes; } er_psection;
 /* One dim value. CONST: v. SYM: symbol number v, bounds in [a, b]. Otherwise op(dims[a], dims[b]); a, b < own index. */
 enum er_dimop { ER_DIM_CONST = 0, ER_DIM_SYM, ER_DIM_ADD, ER_DIM_SUB, ER_DIM_MUL, ER_DIM_FLOORDIV, ER_DIM_CEILDIV,
                 ER_DIM_MOD, ER_DIM_MIN, ER_DIM_MAX };
-typedef struct { uint32_t op; int32_t a, b; uint32_t pad; int64_t v; } er_pdim;
+typedef struct { uint32_t op; int32_t a, b; uint32_t name; int64_t v; } er_pdim; /* name: of a symbol, STRINGS */
 
 /* In er_ptensor.flags. VIEW: no node writes it; its bytes lie inside those of tensors that nodes (or the caller) write. */
 enum er_tensor_flag { ER_TENSOR_VIEW = 1 };

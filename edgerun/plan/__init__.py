@@ -1,0 +1,17 @@
+"""The plan: one model compiled for one architecture, as bytes that the C runtime reads in place (docs/plan-format.md)."""
+
+from edgerun.plan.model import Plan, PlanNode, PlanTensor, Space, SymbolBounds, Weight
+from edgerun.plan.reader import PlanReader, read_manifest
+from edgerun.plan.writer import write
+
+__all__ = [
+    "Plan",
+    "PlanNode",
+    "PlanReader",
+    "PlanTensor",
+    "Space",
+    "SymbolBounds",
+    "Weight",
+    "read_manifest",
+    "write",
+]
