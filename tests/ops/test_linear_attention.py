@@ -1,5 +1,7 @@
 """Linear attention against a step-by-step computation in float64, causal convolution against a direct sum."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def case(rule, heads=4, groups=2, steps=5, size=3, width=2, per_key=False, state
 
 def direct(inputs, rule, heads, groups, scale):
     """One batch, head and step at a time."""
-    arrays = {k: None if a is None else a.astype(np.float64) for k, a in inputs.items()}
+    arrays: dict[str, Any] = {k: None if a is None else a.astype(np.float64) for k, a in inputs.items()}
     q, k, v = (arrays[n] for n in "qkv")
     size, width, steps = q.shape[2] // heads, v.shape[2] // groups, q.shape[1]
     y = np.zeros((len(q), steps, heads * width))
@@ -69,7 +71,7 @@ def test_scale_and_equal_head_counts():
 
 def test_missing_decay_is_refused():
     node = case("linear")
-    node.attributes["update_rule"] = "gated"
+    node.attributes = {**node.attributes, "update_rule": "gated"}
     with pytest.raises(EdgerunError, match="decay"):
         node.graph()
 

@@ -82,6 +82,19 @@ def test_attention_with_a_past():
     node("Attention", inputs, outputs=2, num_heads=2, unidirectional=1).check()
 
 
+@pytest.mark.parametrize("past", [False, True])
+def test_attention_with_a_quantised_projection(past):
+    r = np.random.default_rng(0)
+    inputs = {
+        "x": r.integers(0, 256, (2, 3, 8)).astype(np.uint8), "w": r.integers(-128, 128, (8, 24)).astype(np.int8),
+        "b": normal(24), "xs": np.array(0.02, f32), "ws": np.array(0.01, f32),
+        "m": np.array([[1, 1, 0], [1, 1, 1]], np.int32) if not past else None, "xz": np.array(120, np.uint8),
+        "wz": np.array(0, np.int8), "p": normal(2, 2, 2, 5, 4, seed=3) if past else None,
+    }  # fmt: skip
+    attributes = {"num_heads": 2, "unidirectional": int(past)}
+    node("QAttention", inputs, 1 + past, ("w", "wz"), **attributes).check(rtol=1e-3, atol=1e-4)
+
+
 def test_unsupported_inputs_are_refused():
     inputs = qkv() | {"b": None, "m": None, "a": None, "pk": None, "pv": None, "pl": np.array([1], np.int32)}
     with pytest.raises(EdgerunError, match="past_sequence_length"):
@@ -108,7 +121,8 @@ def grouped(steps, past, lengths, total, heads=4, groups=2, size=16, rotary=0, c
 @pytest.mark.parametrize("attributes", [{}, {"local_window_size": 2}, {"softcap": 0.7, "scale": 0.2}], ids=str)
 @pytest.mark.parametrize("shape", [(4, 0, [4], 4), (1, 5, [6], 6), (3, 5, [8], 8), (1, 5, [6, 6], 6)], ids=str)
 def test_group_query_attention(rotary, attributes, shape):
-    inputs = grouped(*shape, rotary=rotary)
+    steps, past, lengths, total = shape
+    inputs = grouped(steps, past, lengths, total, rotary=rotary)
     case = node("GroupQueryAttention", inputs, 3, num_heads=4, kv_num_heads=2, do_rotary=rotary, **attributes)
     case.check(rtol=1e-3, atol=1e-4)
 

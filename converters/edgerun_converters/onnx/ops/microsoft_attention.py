@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
 from edgerun_converters.onnx.delegate import absent_unless, refuse_attributes
 from edgerun_converters.onnx.ops.attention import check_rotary_size, default_scale, merge_heads, split_heads
+from edgerun_converters.onnx.ops.microsoft_quant import scaled_product
+from edgerun_converters.onnx.ops.quant import scalar
 
 MICROSOFT = "com.microsoft"
 _MHA_INPUTS = (
@@ -76,12 +80,29 @@ def attention(b: Builder, n: OnnxNode) -> None:
     refuse_attributes(n, do_rotary=0, past_present_share_buffer=0)
     absent_unless(n, range(6), ("", "", "", "", "", "", "past_sequence_length"))
     x, weights, bias, mask, past, added = (n.input(i) for i in range(6))
-    heads = int(n.attr("num_heads"))
     product = b.one("matmul", [x, weights])
     if bias:
         product = b.scalar("add", product, bias)
     total = b.shape(weights)[1]
     sizes = [int(s) for s in n.attr("qkv_hidden_sizes", ())] or [total // 3] * 3
+    _attend_to_itself(b, n, product, sizes, mask, added, past)
+
+
+@lowering("QAttention", domain=MICROSOFT)
+def quantised_attention(b: Builder, n: OnnxNode) -> None:
+    """Attention whose projection is a product of integers."""
+    refuse_attributes(n, do_rotary=0, past_present_share_buffer=0)
+    x, weights, bias, x_scale, w_scale, mask, x_zero, w_zero, past = (n.input(i) for i in range(9))
+    x_scale, w_scale, x_zero, w_zero = (scalar(b, p) for p in (x_scale, w_scale, x_zero, w_zero))
+    product = scaled_product(b, x, weights, x_scale, w_scale, x_zero, w_zero, bias)
+    _attend_to_itself(b, n, product, [b.shape(weights)[1] // 3] * 3, mask, "", past)
+
+
+def _attend_to_itself(
+    b: Builder, n: OnnxNode, product: str, sizes: Sequence[DimLike], mask: str, added: str, past: str
+) -> None:
+    """Attention of a joint projection [B, S, sum of sizes] with a joint past [2, B, N, P, D]."""
+    heads = int(n.attr("num_heads"))
     start: DimLike = 0
     parts: list[str] = []
     for size in sizes:

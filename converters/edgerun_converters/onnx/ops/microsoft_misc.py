@@ -46,11 +46,17 @@ def fused_conv(b: Builder, n: OnnxNode) -> None:
     n.bind(_convolution(b, n, n.input(0), n.input(1), n.input(3)))
 
 
-@lowering("NhwcFusedConv", domain=MICROSOFT)
+@lowering("NhwcFusedConv", "NhwcConv", domain=MICROSOFT)
 def nhwc_fused_conv(b: Builder, n: OnnxNode) -> None:
     """Input, residual and output are channels last; the weights are as in Conv."""
     residual = b.to_channels_first(n.input(3)) if n.input(3) else ""
     n.bind(b.to_channels_last(_convolution(b, n, b.to_channels_first(n.input(0)), n.input(1), residual)))
+
+
+@lowering("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(b: Builder, n: OnnxNode) -> None:
+    pooled = delegate(b, n, "MaxPool", [b.to_channels_first(n.input(0))], opset=12, **n.attributes)[0]
+    n.bind(b.to_channels_last(pooled))
 
 
 def _convolution(b: Builder, n: OnnxNode, x: str, w: str, residual: str) -> str:

@@ -136,17 +136,18 @@ def qgemm(b: Builder, n: OnnxNode) -> None:
 def matmul_integer_to_float(b: Builder, n: OnnxNode) -> None:
     a, w, a_scale, w_scale, a_zero, w_zero, bias = (n.input(k) for k in range(7))
     a_scale, a_zero = row_parameter(b, a_scale), row_parameter(b, a_zero)
-    n.bind(_scaled_product(b, a, w, a_scale, scalar(b, w_scale), a_zero, scalar(b, w_zero), bias))
+    n.bind(scaled_product(b, a, w, a_scale, scalar(b, w_scale), a_zero, scalar(b, w_zero), bias))
 
 
 @lowering("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(b: Builder, n: OnnxNode) -> None:
     a, w, w_scale, w_zero, bias = (n.input(k) for k in range(5))
     codes, a_scale, a_zero = b.emit("dynamic_quantize_linear", [a])
-    n.bind(_scaled_product(b, codes, w, a_scale, scalar(b, w_scale), a_zero, scalar(b, w_zero), bias))
+    n.bind(scaled_product(b, codes, w, a_scale, scalar(b, w_scale), a_zero, scalar(b, w_zero), bias))
 
 
-def _scaled_product(b: Builder, a: str, w: str, a_scale: str, w_scale: str, a_zero: str, w_zero: str, bias: str) -> str:
+def scaled_product(b: Builder, a: str, w: str, a_scale: str, w_scale: str, a_zero: str, w_zero: str, bias: str) -> str:
+    """(a - a_zero) @ (w - w_zero) * a_scale * w_scale + bias, with the product in integers."""
     sums = b.one("matmul_integer", [a, w, a_zero, w_zero])
     y = b.scalar("mul", b.cast(sums, b.dtype(a_scale)), b.scalar("mul", a_scale, w_scale))
     return b.scalar("add", y, bias) if bias else y
