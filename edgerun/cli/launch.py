@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from edgerun.errors import BackendUnavailable, EdgerunError
+from edgerun.machine import host_arch
 from edgerun.packed import read_footer
-
-
-def host_arch() -> str:
-    """This machine's architecture in our words."""
-    machine = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
 
 
 def run_packed(model: str, verb: str, arguments: list[str]) -> Any:

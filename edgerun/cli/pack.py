@@ -48,9 +48,10 @@ def command(
     On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
     written. The latency budget is checked by `./model bench`.
     """
-    from edgerun.cli.launch import host_arch, run_packed
+    from edgerun.cli.launch import run_packed
     from edgerun.cli.progress import stage
     from edgerun.errors import InputOutputError
+    from edgerun.machine import host_arch
     from edgerun.session import load_graph
     from edgerun_packaging.budgets import Budgets
     from edgerun_packaging.pack import Options, pack

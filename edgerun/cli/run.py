@@ -39,7 +39,8 @@ def command(
     $ edgerun run model.onnx --input random --format json
     """
     from edgerun.cli.inputs import read_inputs
-    from edgerun.cli.launch import host_arch, run_packed
+    from edgerun.cli.launch import run_packed
+    from edgerun.machine import host_arch
     from edgerun.packed import is_packed, read_footer
     from edgerun.session import load
 

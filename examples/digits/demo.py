@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+
+from edgerun.machine import host_arch
 
 HERE = Path(__file__).parent
 BATCH = 50
@@ -51,18 +52,34 @@ def show(target: str, runner: Command, folder: Path) -> None:
     packed = folder / f"digits-{target}"
     source = str((HERE / "digits.onnx").relative_to(Path.cwd()))
     budgets = ["--max-size", "2MB", "--max-ram", "4MB"]
-    print(call(["edgerun", "pack", source, "--target", target, "--dim", f"batch=1..{BATCH}", *budgets, "-o", str(packed), "--force"]))
+    print(
+        call(
+            [
+                "edgerun",
+                "pack",
+                source,
+                "--target",
+                target,
+                "--dim",
+                f"batch=1..{BATCH}",
+                *budgets,
+                "-o",
+                str(packed),
+                "--force",
+            ]
+        )
+    )
     model = [*runner, str(packed)]
     print(call([*model, "selftest"]))
     print(f"accuracy on 450 test images: {accuracy(model, folder):.4f}\n")
     seconds = "0.5" if runner else "1"
-    print(call([*model, "bench", "--shape", f"image=1,1,8,8", "--threads", "1", "--seconds", seconds]))
+    print(call([*model, "bench", "--shape", "image=1,1,8,8", "--threads", "1", "--seconds", seconds]))
 
 
 def main() -> None:
     folder = Path("build/demo")
     folder.mkdir(parents=True, exist_ok=True)
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine())
+    machine = host_arch()
     emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if machine != "aarch64":
         if emulator:
@@ -70,7 +87,22 @@ def main() -> None:
             show("aarch64", [Path(emulator).name], folder)
         else:
             print("qemu-aarch64 is not installed, so the Arm file is packed but not run: sudo apt install qemu-user\n")
-            print(call(["edgerun", "pack", str(HERE / "digits.onnx"), "--target", "aarch64", "--dim", f"batch=1..{BATCH}", "-o", str(folder / "digits-aarch64"), "--force"]))
+            print(
+                call(
+                    [
+                        "edgerun",
+                        "pack",
+                        str(HERE / "digits.onnx"),
+                        "--target",
+                        "aarch64",
+                        "--dim",
+                        f"batch=1..{BATCH}",
+                        "-o",
+                        str(folder / "digits-aarch64"),
+                        "--force",
+                    ]
+                )
+            )
     print(f"== for this machine ({machine})\n")
     show(machine, [], folder)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgerun.errors import FileFormatError, InputOutputError, UsageError
+from edgerun.machine import host_arch
 
 ARCHES = ("x86_64", "aarch64", "armv7", "riscv64")
 _FEATURES = {
@@ -60,7 +61,9 @@ def load(name: str) -> Target:
     if name.endswith(".toml"):
         return load_file(Path(name))
     if name == "host":
-        return load(_host_arch())
+        if host_arch() not in ARCHES:
+            raise UsageError(f"this machine ({host_arch()}) is no known target", hint="one of " + ", ".join(ARCHES))
+        return load(host_arch())
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "`edgerun targets` lists them"
@@ -75,16 +78,6 @@ def load_file(path: Path) -> Target:
     except (OSError, UnicodeDecodeError) as e:
         raise InputOutputError(f"cannot read the target {path}: {e}") from e
     return _parse(path.stem, text)
-
-
-def _host_arch() -> str:
-    import platform
-
-    machine = platform.machine().lower()
-    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
-    if arch not in ARCHES:
-        raise UsageError(f"this machine ({machine}) is no known target", hint="one of " + ", ".join(ARCHES))
-    return arch
 
 
 def _parse(name: str, text: str) -> Target:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from edgerun.graph import Graph
+from edgerun.machine import host_arch
 from edgerun.session import load_graph
 from edgerun_packaging.pack import Options, pack
 from edgerun_targets import load
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-HOST = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+HOST = host_arch()
 Call = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
