@@ -47,28 +47,17 @@ def accuracy(model: Command, folder: Path) -> float:
     return right / len(images)
 
 
-def show(target: str, runner: Command, folder: Path) -> None:
-    """Pack for `target`, then self-test, accuracy and bench."""
+def pack(target: str, folder: Path) -> Path:
+    """Pack the model for `target`, within budgets."""
     packed = folder / f"digits-{target}"
     source = str((HERE / "digits.onnx").relative_to(Path.cwd()))
-    budgets = ["--max-size", "2MB", "--max-ram", "4MB"]
-    print(
-        call(
-            [
-                "edgerun",
-                "pack",
-                source,
-                "--target",
-                target,
-                "--dim",
-                f"batch=1..{BATCH}",
-                *budgets,
-                "-o",
-                str(packed),
-                "--force",
-            ]
-        )
-    )
+    limits = ["--dim", f"batch=1..{BATCH}", "--max-size", "2MB", "--max-ram", "4MB"]
+    print(call(["edgerun", "pack", source, "--target", target, *limits, "-o", str(packed), "--force"]))
+    return packed
+
+
+def show(packed: Path, runner: Command, folder: Path) -> None:
+    """Self-test, accuracy and bench of a packed file; `runner` is the emulator or nothing."""
     model = [*runner, str(packed)]
     print(call([*model, "selftest"]))
     print(f"accuracy on 450 test images: {accuracy(model, folder):.4f}\n")
@@ -80,31 +69,17 @@ def main() -> None:
     folder = Path("build/demo")
     folder.mkdir(parents=True, exist_ok=True)
     machine = host_arch()
-    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if machine != "aarch64":
+        print("== for a 64-bit Arm board\n")
+        packed = pack("aarch64", folder)
+        emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
         if emulator:
-            print("== for a 64-bit Arm board, run here under emulation (times are not those of a board)\n")
-            show("aarch64", [Path(emulator).name], folder)
+            print("run here under emulation: the times are not those of a board\n")
+            show(packed, [Path(emulator).name], folder)
         else:
-            print("qemu-aarch64 is not installed, so the Arm file is packed but not run: sudo apt install qemu-user\n")
-            print(
-                call(
-                    [
-                        "edgerun",
-                        "pack",
-                        str(HERE / "digits.onnx"),
-                        "--target",
-                        "aarch64",
-                        "--dim",
-                        f"batch=1..{BATCH}",
-                        "-o",
-                        str(folder / "digits-aarch64"),
-                        "--force",
-                    ]
-                )
-            )
+            print("qemu-aarch64 is missing, so the Arm file is not run here: sudo apt install qemu-user\n")
     print(f"== for this machine ({machine})\n")
-    show(machine, [], folder)
+    show(pack(machine, folder), [], folder)
 
 
 if __name__ == "__main__":
