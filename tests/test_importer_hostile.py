@@ -63,7 +63,7 @@ def sample() -> onnx.ModelProto:
         [
             numpy_helper.from_array(np.arange(8, dtype=np.float32).reshape(2, 4), "w"),
             helper.make_tensor("v", TensorProto.FLOAT, [1, 4], [1.0, 2.0, 3.0, 4.0]),
-            helper.make_tensor("t", TensorProto.STRING, [2], [b"one", b"two"]),
+            numpy_helper.from_array(np.array(["one", "two"], object), "t"),
         ],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]

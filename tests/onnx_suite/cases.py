@@ -64,6 +64,7 @@ def inference_cases() -> list[Case]:
 
 
 def _group(group: str) -> Iterator[Case]:
+    c: Any
     if group == "node":
         for c in loader.load_model_tests(kind="node"):
             sets = [([_value(x) for x in i], [_value(x) for x in o]) for i, o in c.data_sets]

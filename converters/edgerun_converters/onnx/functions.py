@@ -51,7 +51,12 @@ def of_standard(
     try:
         if schema.has_function:
             version = _version(schema.function_opset_versions, opset)
-            return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
+            function = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
+            given = {a.name for a in function.attribute_proto}
+            for name, attribute in schema.attributes.items():
+                if name not in given and attribute.default_value.type:
+                    function.attribute_proto.append(attribute.default_value)
+            return function
         if schema.has_context_dependent_function:
             version = _version(schema.context_dependent_function_opset_versions, opset)
             types = [onnx.TypeProto() if t is None else to_type(t) for t in inputs]
