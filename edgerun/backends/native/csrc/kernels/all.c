@@ -3,4 +3,10 @@
 #ifndef ER_DOT_ONLY
 #include "copy.c"
 #include "elementwise.c"
+#include "index.c"
+#include "pool.c"
+#include "norm.c"
+#include "softmax.c"
+#include "argreduce.c"
+#include "reduce.c"
 #endif

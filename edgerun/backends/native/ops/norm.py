@@ -1,0 +1,70 @@
+"""Layer, RMS and group normalisation."""
+
+from __future__ import annotations
+
+from edgerun.backends.native.lowering import Lowering, lowers
+from edgerun.backends.native.ops.elementwise import cast
+from edgerun.backends.native.ops.movement import copy_nd, strides_of
+from edgerun.backends.native.ops.reduce import HALF, in_float
+from edgerun.dims import product
+from edgerun.dtypes import DType
+from edgerun.errors import UnsupportedError
+from edgerun.graph import Node
+
+
+def _parameter(cx: Lowering, name: str, shape: tuple, dtype: DType) -> str:
+    """A scale or bias in the dtype of the computation, spread to `shape` where it is smaller."""
+    if not name:
+        return ""
+    own = cx.shape(name)
+    name = cast(cx, name, DType.F32 if dtype in HALF else dtype)
+    if product(own) == product(shape):
+        return name
+    spread = cx.temp(cx.dtype(name), shape, hint=f"{name}.spread")
+    own = (1,) * (len(shape) - len(own)) + tuple(own)
+    strides = [s if d == size else 0 for d, size, s in zip(own, shape, strides_of(own), strict=True)]
+    copy_nd(cx, name, spread, shape, strides, why="scale spread over the row")
+    return spread
+
+
+def _rows(kernel: str, node: Node, cx: Lowering) -> None:
+    x, axis = node.inputs[0], node.attrs["axis"]
+    shape, dtype = cx.shape(x), cx.dtype(x)
+    axis = axis + len(shape) if axis < 0 else axis
+    parameters = [_parameter(cx, n, shape[axis:], dtype) for n in node.inputs[1:3]]
+    params = [axis, float(node.attrs["epsilon"])]
+    extra = list(node.outputs[1:])
+    for name in extra:
+        if name and cx.dtype(name) is not DType.F32:
+            raise UnsupportedError(f"statistics as {cx.dtype(name).short} are not given by the native kernel")
+
+    def emit(source: str, output: str) -> None:
+        cx.emit(
+            kernel, [source, *parameters], [output, *extra], params, in_place=[(0, 0)],
+            why="statistics and result while the row is in the cache",
+        )  # fmt: skip
+
+    in_float(cx, x, node.outputs[0], emit)
+
+
+@lowers("layer_norm")
+def layer_norm(node: Node, cx: Lowering) -> None:
+    _rows("layer_norm", node, cx)
+
+
+@lowers("rms_norm")
+def rms_norm(node: Node, cx: Lowering) -> None:
+    _rows("rms_norm", node, cx)
+
+
+@lowers("group_norm")
+def group_norm(node: Node, cx: Lowering) -> None:
+    x = node.inputs[0]
+    shape, dtype = cx.shape(x), cx.dtype(x)
+    parameters = [_parameter(cx, n, shape[-1:], dtype) for n in node.inputs[1:3]]
+    params = [node.attrs["groups"], float(node.attrs["epsilon"])]
+
+    def emit(source: str, output: str) -> None:
+        cx.emit("group_norm", [source, *parameters], [output], params, in_place=[(0, 0)], why="a task a group")
+
+    in_float(cx, x, node.outputs[0], emit)

@@ -1,0 +1,124 @@
+"""Reductions, arg max/min, running sums, top-k, softmax: ops along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgerun.backends.native.lowering import Lowering, lowers
+from edgerun.backends.native.ops.elementwise import cast
+from edgerun.backends.native.ops.movement import static_input, view
+from edgerun.dtypes import DType
+from edgerun.errors import UnsupportedError
+from edgerun.graph import Node
+
+KINDS = ("sum", "mean", "max", "min", "prod", "l1", "l2", "logsum", "logsumexp", "sumsq")
+"""Numbers of enum reduce_kind."""
+HALF = (DType.F16, DType.BF16)
+
+
+def in_float(cx: Lowering, source: str, output: str, emit: Callable[[str, str], None]) -> None:
+    """Run `emit(source, output)` for f32 and f64; for 16-bit floats between conversions from and to f32."""
+    dtype = cx.dtype(output)
+    if dtype not in HALF:
+        emit(source, output)
+        return
+    result = cx.temp(DType.F32, cx.shape(output), hint=f"{output}.f32")
+    emit(cast(cx, source, DType.F32), result)
+    from edgerun.backends.native.ops.elementwise import apply
+
+    apply(cx, (("cast", dtype, 0),), [result], output)
+
+
+def number_of(cx: Lowering, dtype: DType, what: str) -> DType:
+    """`dtype`, when the native runtime has it. Raises UnsupportedError for strings, complex numbers and small floats."""
+    if dtype.code > DType.BOOL.code:
+        raise UnsupportedError(f"{what} of {dtype.short} is not done by the native backend")
+    return dtype
+
+
+@lowers("reduce")
+def reduce(node: Node, cx: Lowering) -> None:
+    """One kernel for all kinds; no reduced axes with kind sum, mean, max, min or prod is a copy."""
+    x, y, kind = node.inputs[0], node.outputs[0], node.attrs["kind"]
+    rank = len(cx.shape(x))
+    over = node.attrs.get("over")
+    if over is None:
+        axes = static_input(node, cx, 1, "the list of reduced axes")
+        over = tuple(axes.reshape(-1).tolist()) if axes is not None else ()
+        if not over and not node.attrs.get("noop_with_empty_axes", False):
+            over = tuple(range(rank))
+    number_of(cx, cx.dtype(x), "a reduction")
+    mask = 0
+    for axis in over:
+        mask |= 1 << (axis + rank if axis < 0 else axis)
+    if mask == 0 and kind in ("sum", "mean", "max", "min", "prod"):
+        view(cx, x, y)
+        return
+    cx.emit("reduce", [x], [y], [KINDS.index(kind), mask], why=f"{kind} over axes {tuple(over)}")
+
+
+@lowers("argreduce")
+def argreduce(node: Node, cx: Lowering) -> None:
+    x, attrs = node.inputs[0], node.attrs
+    number_of(cx, cx.dtype(x), "arg max")
+    params = [attrs["axis"], int(attrs.get("kind", "max") == "min"), int(attrs.get("last", False))]
+    cx.emit("argreduce", [x], [node.outputs[0]], params, why="one scan along the axis")
+
+
+@lowers("softmax")
+def softmax(node: Node, cx: Lowering) -> None:
+    params = [node.attrs["axis"], int(node.attrs.get("log", False))]
+
+    def emit(x: str, y: str) -> None:
+        cx.emit("softmax", [x], [y], params, in_place=[(0, 0)], why="one pass, the row stays in the cache")
+
+    in_float(cx, node.inputs[0], node.outputs[0], emit)
+
+
+@lowers("hardmax")
+def hardmax(node: Node, cx: Lowering) -> None:
+    cx.emit("hardmax", [node.inputs[0]], [node.outputs[0]], [node.attrs["axis"]], why="one scan along the axis")
+
+
+def _scan(kernel_kind: int) -> Callable[[Node, Lowering], None]:
+    def lower(node: Node, cx: Lowering) -> None:
+        x, axis = node.inputs[0], node.attrs.get("over")
+        if axis is None:
+            data = static_input(node, cx, 1, "the axis")
+            assert data is not None
+            axis = int(data.reshape(-1)[0])
+        axis = axis + len(cx.shape(x)) if axis < 0 else axis
+        number_of(cx, cx.dtype(x), "a running sum")
+        params = [axis, kernel_kind, int(node.attrs.get("exclusive", False)), int(node.attrs.get("reverse", False))]
+
+        def emit(source: str, output: str) -> None:
+            cx.emit("scan", [source], [output], params, why="one pass along the axis")
+
+        in_float(cx, x, node.outputs[0], emit)
+
+    return lower
+
+
+lowers("cumsum")(_scan(0))
+lowers("cumprod")(_scan(1))
+
+
+@lowers("topk")
+def topk(node: Node, cx: Lowering) -> None:
+    """A heap of k entries a line; the last axis is brought last when it is another."""
+    x, (values, indices), axis = node.inputs[0], node.outputs, node.attrs["axis"]
+    shape = cx.shape(x)
+    if node.attrs.get("count") is None:
+        static_input(node, cx, 1, "k")
+    number_of(cx, cx.dtype(x), "top-k")
+    if not values:
+        values = cx.temp(cx.dtype(x), cx.shape(indices), "topk.values")
+    if not indices:
+        indices = cx.temp(DType.I64, cx.shape(values), "topk.indices")
+    params = [axis, int(node.attrs.get("largest", True)), int(node.attrs.get("sorted", True))]
+    # One (key, index) entry of 16 bytes for each element of a line.
+    cx.emit(
+        "topk", [x], [values, indices], params, thread_scratch=shape[axis] * 16, why="partial sort of each line"
+    )  # fmt: skip
+
+
