@@ -9,7 +9,7 @@ from edgerun.errors import ShapeError
 
 Array = np.ndarray
 CHUNK = 1 << 20
-"""Most (sample, tree) pairs, times width, held at once."""
+"""Most (sample, tree) pairs held at once."""
 
 
 @kernel("tree_ensemble")
@@ -32,32 +32,34 @@ def tree_ensemble(
     """See edgerun.ops.ml_tree.tree_ensemble. Raises ShapeError when x lacks a feature or a tree has a cycle."""
     if features.size and int(features.max()) >= x.shape[1]:
         raise ShapeError(f"the trees read feature {int(features.max())} of {x.shape[1]}")
-    table, touched = _leaf_table(offsets, targets, weights, width, aggregate)
     result = np.zeros((x.shape[0], width), x.dtype)
-    rows = max(CHUNK // max(roots.size * width, 1), 1)
+    rows = max(CHUNK // max(roots.size, 1), 1)
     for start in range(0, x.shape[0], rows):
         part = slice(start, start + rows)
         leaves = _descend(x[part], roots, features, modes, thresholds, yes, no, missing)
-        values = table[leaves]
-        if aggregate in ("sum", "average"):
-            sums = values.sum(axis=1)
-            result[part] = sums / roots.size if aggregate == "average" else sums
-        else:
-            extreme = values.min(axis=1) if aggregate == "min" else values.max(axis=1)
-            result[part] = np.where(touched[leaves].any(axis=1), extreme, 0)
+        result[part] = _aggregate(leaves, offsets, targets, weights, width, aggregate)
     return result
 
 
-def _leaf_table(offsets: Array, targets: Array, weights: Array, width: int, aggregate: str) -> tuple[Array, Array]:
-    """Weights as float64 [leaves, width], with the neutral element where a leaf says nothing, and where it speaks."""
-    leaves = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    touched = np.zeros((offsets.size - 1, width), bool)
-    touched[leaves, targets] = True
-    neutral = {"min": np.inf, "max": -np.inf}.get(aggregate, 0.0)
-    table = np.full(touched.shape, neutral, np.float64)
-    combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
-    combine.at(table, (leaves, targets), weights)
-    return table, touched
+def _aggregate(leaves: Array, offsets: Array, targets: Array, weights: Array, width: int, aggregate: str) -> Array:
+    """The contributions of the leaves [N, T] that were reached, per output, in float64: [N, width]."""
+    first, count = offsets[leaves].ravel(), np.diff(offsets)[leaves].ravel()
+    samples = np.repeat(np.arange(leaves.shape[0]), leaves.shape[1])
+    if (count != 1).any():
+        # Positions first, first + 1, ... of every leaf, one after the other.
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        first, samples = np.repeat(first, count) + within, np.repeat(samples, count)
+    cells = samples * width + targets[first]
+    size = leaves.shape[0] * width
+    if aggregate in ("sum", "average"):
+        values = np.bincount(cells, weights=weights[first], minlength=size)
+        if aggregate == "average":
+            values = values / leaves.shape[1]
+    else:
+        values = np.full(size, np.inf if aggregate == "min" else -np.inf)
+        (np.minimum if aggregate == "min" else np.maximum).at(values, cells, weights[first])
+        values[np.bincount(cells, minlength=size) == 0] = 0
+    return values.reshape(-1, width)
 
 
 def _descend(

@@ -1,12 +1,14 @@
 """NumPy kernels of quantised arithmetic.
 
-Integer products run as float64 matrix products: every partial sum of 8- or 16-bit products stays below 2^53, so the
-result is exact, and BLAS is many times faster than NumPy's integer loops.
+Integer products run as floating-point matrix products: BLAS is many times faster than NumPy's integer loops. The result
+is exact: sums of 8-bit products stay below 2^24 over EXACT_IN_F32 terms, so float32 holds them, and longer sums are
+added up in float64, which holds all sums of 16-bit products.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError
 
 Array = np.ndarray
+
+EXACT_IN_F32 = 256
+"""255 * 255 * 256 < 2^24."""
 
 INTEGER_RANGES = {
     DType.U8: (0, 255), DType.I8: (-128, 127), DType.U16: (0, 65535), DType.I16: (-32768, 32767),
@@ -106,7 +111,7 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 @kernel("matmul_integer")
 def matmul_integer(a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array:
     """See edgerun.ops.quant.matmul_integer."""
-    return _wrapped(_centred(a, a_zero) @ _centred(b, b_zero))
+    return _wrapped(_product(_centred(a, a_zero), _centred(b, b_zero)))
 
 
 @kernel("qlinear_matmul")
@@ -122,7 +127,7 @@ def qlinear_matmul(
     bias: Array | None = None,
 ) -> Array:
     """See edgerun.ops.quant.qlinear_matmul."""
-    product = _centred(a, a_zero) @ _centred(b, b_zero)
+    product = _product(_centred(a, a_zero), _centred(b, b_zero))
     if bias is not None:
         product = product + bias
     return _requantised(product, a_scale, b_scale, y_scale, y_zero)
@@ -164,7 +169,7 @@ def qlinear_conv(
     """See edgerun.ops.quant.qlinear_conv."""
     sums = _convolve(x, w, x_zero, w_zero, strides, pads, dilations, group)
     if bias is not None:
-        sums += bias
+        sums = sums + bias.astype(np.float64)
     return _requantised(sums, x_scale, w_scale, y_scale, y_zero)
 
 
@@ -229,14 +234,29 @@ def _division_type(dtype: Any) -> Any:
 
 
 def _centred(x: Array, zero: Array | None) -> Array:
-    values = x.astype(np.float64)
+    """x - zero, in float32 for 8-bit codes and in float64 for wider ones."""
+    working: Any = np.float32 if x.dtype.itemsize == 1 else np.float64
+    values = x.astype(working)
     if zero is not None and (zero.size > 1 or float(zero.reshape(-1)[0]) != 0):
-        values -= zero.astype(np.float64)
+        values -= zero.astype(working)
     return values
 
 
+def _product(a: Array, b: Array) -> Array:
+    """The exact matrix product of small integers held in floats."""
+    inner = a.shape[-1]
+    if inner <= EXACT_IN_F32 or a.dtype == np.float64 or b.dtype == np.float64:
+        return a @ b
+    total: Any = 0.0
+    for start in range(0, inner, EXACT_IN_F32):
+        part = slice(start, start + EXACT_IN_F32)
+        rows = b[part] if b.ndim == 1 else b[..., part, :]
+        total = total + (a[..., part] @ rows).astype(np.float64)
+    return total
+
+
 def _wrapped(sums: Array) -> Array:
-    """Exact integers in float64 to i32 modulo 2^32."""
+    """Exact integers in floats to i32 modulo 2^32."""
     return sums.astype(np.int64).astype(np.int32)
 
 
@@ -255,13 +275,15 @@ def _convolve(
     dilations: tuple[int, ...],
     group: int,
 ) -> Array:
-    """Exact channels-last convolution in float64: one product per kernel position, summed."""
+    """Exact channels-last convolution: one product per kernel position, summed."""
     spatial = x.ndim - 2
     filters, *kernel_shape, per_group = w.shape
     values = np.pad(_centred(x, x_zero), [(0, 0), *zip(pads[:spatial], pads[spatial:], strict=True), (0, 0)])
     weights = _centred(w, None if w_zero is None else w_zero.reshape(-1, *[1] * (spatial + 1)))
     out = [(values.shape[k + 1] - (kernel_shape[k] - 1) * dilations[k] - 1) // strides[k] + 1 for k in range(spatial)]
-    result = np.zeros((x.shape[0], *out, filters))
+    terms = math.prod(kernel_shape) * per_group
+    narrow = values.dtype == weights.dtype == np.float32 and terms <= EXACT_IN_F32
+    result = np.zeros((x.shape[0], *out, filters), np.float32 if narrow else np.float64)
     grouped = result.reshape(x.shape[0], *out, group, filters // group)
     for position in itertools.product(*map(range, kernel_shape)):
         window: Any = [
@@ -274,8 +296,8 @@ def _convolve(
         if per_group == 1 and filters == group:
             result += tile * tap[:, 0]
         elif group == 1:
-            result += (tile.reshape(-1, per_group) @ tap.T).reshape(result.shape)
+            result += _product(tile.reshape(-1, per_group), tap.T).reshape(result.shape)
         else:
             tile = tile.reshape(*tile.shape[:-1], group, 1, per_group)
-            grouped += (tile @ tap.reshape(group, filters // group, per_group).swapaxes(1, 2))[..., 0, :]
+            grouped += _product(tile, tap.reshape(group, filters // group, per_group).swapaxes(1, 2))[..., 0, :]
     return result
