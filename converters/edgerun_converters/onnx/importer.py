@@ -66,6 +66,21 @@ class OnnxGraph:
     scope: Scope
 
 
+class _Enclosing:
+    """The names in use in the graphs around a sub-graph: one of its own that is equal would hide what it captures."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def __contains__(self, name: object) -> bool:
+        builder: Builder | None = self.builder
+        while builder is not None:
+            if name in builder.graph.tensors:
+                return True
+            builder = builder.outer
+        return False
+
+
 class Poisoned(Exception):
     """A value is needed that a node with a problem should have made; the problem is already on record."""
 
@@ -289,7 +304,7 @@ class _Importer:
         for wanted, tensor in zip(proto.output, outputs, strict=False):
             if not wanted:
                 continue
-            if tensor is not None and tensor in fresh and scope.prefix + wanted not in b.graph.tensors:
+            if tensor is not None and tensor in fresh and self._is_free(b, scope.prefix + wanted):
                 _rename(b, tensor, scope.prefix + wanted, b.graph.nodes[start:])
                 outputs = [scope.prefix + wanted if o == tensor else o for o in outputs]
                 tensor = scope.prefix + wanted
@@ -297,6 +312,11 @@ class _Importer:
             scope.define(wanted, tensor)
             if tensor is not None and wanted in declared:
                 self._compare(b, tensor, declared[wanted], proto, name)
+
+    @staticmethod
+    def _is_free(b: Builder, name: str) -> bool:
+        """Whether a tensor may be called `name`: in the main graph that is what the reserved names are for."""
+        return name not in b.graph.tensors and (b.outer is None or name not in b.reserved)
 
     def _lower(self, scope: Scope, proto: onnx.NodeProto, name: str) -> list[str | None]:
         domain = clean_domain(proto.domain)
@@ -437,7 +457,7 @@ class _Importer:
         if len(formal) != len(inputs):
             raise ImportFailure(f"sub-graph {proto.name!r} takes {len(formal)} inputs but is given {len(inputs)}")
         prefix = f"{b.node_name}/{label}/"
-        inner = Builder(Graph(proto.name or label), outer=b, prefix=prefix)
+        inner = Builder(Graph(proto.name or label), outer=b, prefix=prefix, reserved=_Enclosing(b))
         scope = graph.scope.inner(inner, prefix)
         self._initializers(scope, proto)
         for name, known in zip(formal, inputs, strict=True):
