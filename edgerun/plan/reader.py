@@ -74,7 +74,8 @@ class PlanReader:
         self._sections()
         self._strings = bytes(self._bytes(Section.STRINGS))
         _require(
-            self._strings and self._strings[0] == 0 and self._strings[-1] == 0, "the strings do not start and end with NUL"
+            self._strings and self._strings[0] == 0 and self._strings[-1] == 0,
+            "the strings do not start and end with NUL",
         )
         self.words = np.frombuffer(bytes(self._bytes(Section.WORDS)), "<i4").tolist()
         self.weights = self._bytes(Section.WEIGHTS)
@@ -246,7 +247,9 @@ class PlanReader:
                 if t >= 0:
                     known.add(t)
         for number, name in self.outputs:
-            _require(number in known and self.tensors[number].ld is None, f"output {name!r} is never computed or not dense")
+            _require(
+                number in known and self.tensors[number].ld is None, f"output {name!r} is never computed or not dense"
+            )
 
     def _golden(self) -> None:
         count, start, size = self.sections.get(Section.GOLDEN, (0, 0, 0))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from edgerun.backends.native.binding import host_arch
 from edgerun.backends.native.table import CSRC, Level, levels
 from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
 
@@ -62,17 +63,6 @@ def target(arch: str, *flags: str) -> Target:
     if arch not in TRIPLES:
         raise UsageError(f"there is no target {arch!r}", hint="one of " + ", ".join(TRIPLES))
     return Target(arch, TRIPLES[arch], (("-DER_NO_THREADS",) if arch == "wasm32" else ()) + flags)
-
-
-def host_arch() -> str:
-    """This machine's architecture by our name. Raises BackendUnavailable when the runtime does not know it."""
-    machine = platform.machine().lower()
-    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
-    if arch not in TRIPLES or sys.platform != "linux":
-        raise BackendUnavailable(
-            f"the native backend has no library for {platform.machine()} {sys.platform}", hint="use --backend numpy"
-        )
-    return arch
 
 
 def host_target() -> Target:

@@ -7,6 +7,7 @@ import importlib.util
 import mmap
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -84,15 +85,27 @@ def library() -> ctypes.CDLL:
             function = getattr(lib, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as e:
-        raise BackendUnavailable(f"cannot load {path}: {e}", hint="build it again: python -m edgerun_packaging.zig") from e
+        raise BackendUnavailable(
+            f"cannot load {path}: {e}", hint="build it again: python -m edgerun_packaging.zig"
+        ) from e
     return lib
+
+
+def host_arch() -> str:
+    """This machine's architecture, by our name. Raises BackendUnavailable where the runtime does not run."""
+    machine = platform.machine().lower()
+    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
+    if arch not in ("x86_64", "aarch64", "armv7", "riscv64") or sys.platform != "linux":
+        raise BackendUnavailable(
+            f"the native backend does not run on {platform.machine()} {sys.platform}", hint="use --backend numpy"
+        )
+    return arch
 
 
 def _find_library() -> Path:
     if os.environ.get("EDGERUN_LIBRARY"):
         return Path(os.environ["EDGERUN_LIBRARY"])
-    machine = platform.machine().lower()
-    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
+    arch = host_arch()
     packaged = Path(__file__).parent / "lib" / f"libedgerun-{arch}.so"
     if importlib.util.find_spec("edgerun_packaging") and importlib.util.find_spec("ziglang"):
         from edgerun_packaging.zig import current_library
@@ -101,7 +114,7 @@ def _find_library() -> Path:
     if packaged.exists():
         return packaged
     raise BackendUnavailable(
-        f"the native library for {machine} is not built, and the compiler is not installed",
+        f"the native library for {arch} is not built, and the compiler is not installed",
         hint="pip install 'edgerun[host]', or use --backend numpy",
     )
 
