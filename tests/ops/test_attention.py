@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgerun.backends.numpy.attention import attention as kernel
 from edgerun.errors import EdgerunError
@@ -188,3 +190,24 @@ def test_rotary_embedding(interleaved, partial, flat):
     if flat:
         z = z.reshape(2, 5, 3, 8).transpose(0, 2, 1, 3)
     np.testing.assert_array_equal(y, z)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4))
+def test_order_of_the_keys_does_not_matter(seed, length, steps):
+    q, k, v = heads(steps=steps, length=length, seed=seed)
+    order = np.random.default_rng(seed).permutation(length)
+    (y,) = node(q, k, v).edgerun()
+    (z,) = node(q, k[:, :, order], v[:, :, order]).edgerun()
+    np.testing.assert_allclose(y, z, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5))
+def test_one_call_equals_two_with_a_cache(seed, first, second):
+    q, k, v = heads(steps=first + second, length=first + second, seed=seed)
+    (whole,) = node(q, k, v, is_causal=1).edgerun()
+    head, tail = [a[:, :, :first] for a in (q, k, v)], [a[:, :, first:] for a in (q, k, v)]
+    begin, past_k, past_v = node(*head, outputs=3, is_causal=1).edgerun()
+    end, _, _ = node(*tail, None, past_k, past_v, outputs=3, is_causal=1).edgerun()
+    np.testing.assert_allclose(np.concatenate([begin, end], axis=2), whole, atol=1e-5)

@@ -269,3 +269,44 @@ def test_quantised_matmul():
     (y,) = node.edgerun()
     assert np.abs(y.astype(int) - np.clip(np.rint(real / 0.1) + 120, 0, 255)).max() <= 1
     assert_same([y], node.reference())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.sampled_from([np.uint8, np.int8, np.uint16, np.int16]),
+    st.integers(0, 10**6),
+)
+def test_round_trip_is_within_half_a_step(rows, columns, dtype, seed):
+    r = np.random.default_rng(seed)
+    info = np.iinfo(dtype)
+    scale = r.uniform(1e-3, 2, columns).astype(f32)
+    zero = r.integers(info.min, info.max, columns, endpoint=True).astype(dtype)
+    inside = r.uniform(info.min, info.max, (rows, columns)) - zero.astype(float)
+    x = (inside * scale).astype(f32)
+    (q,) = quantize(x, scale, zero, axis=1).edgerun()
+    (y,) = dequantize(q, scale, zero, axis=1).edgerun()
+    assert (np.abs(x - y) <= scale * (0.5 + 1e-4 * np.abs(inside))).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 2), st.sampled_from([1, 2, 4]), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2),
+    st.integers(1, 2), st.integers(0, 10**6),
+)  # fmt: skip
+def test_any_integer_convolution_is_exact(batch, group, kernel, stride, dilation, pad, seed):
+    r = np.random.default_rng(seed)
+    x = r.integers(0, 256, (batch, 4, 7, 6)).astype(np.uint8)
+    w = r.integers(-128, 128, (8, 4 // group, kernel, kernel)).astype(np.int8)
+    geometry = {"strides": (stride, 1), "pads": (pad, 0, 1, pad), "dilations": (dilation, dilation), "group": group}
+    zero = np.array(r.integers(0, 256), np.uint8)
+    (y,) = NodeCase("ConvInteger", {"x": x, "w": w, "xz": zero}, geometry, opset=10).edgerun()
+    expected = exact_conv(x.astype(np.int64) - int(zero), w.astype(np.int64), *geometry.values())
+    np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+def test_long_sums_stay_exact():
+    a, b = np.full((1, 70000), 255, np.uint8), np.full((70000, 1), 255, np.uint8)
+    (y,) = matmul_integer(a, b).edgerun()
+    assert y[0, 0] == np.int64(70000 * 255 * 255).astype(np.int32)

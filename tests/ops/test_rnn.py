@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgerun.errors import EdgerunError
 from tests.ops.single_node import NodeCase, assert_same
@@ -171,3 +173,33 @@ def test_lstm_with_quantised_weights(direction, per_channel):
         domain="com.microsoft", constant=("W", "R", "ws", "wz", "rs", "rz"),
     )  # fmt: skip
     node.check(rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(GATES)), st.integers(1, 5), st.integers(1, 5), st.integers(0, 10**6))
+def test_a_sequence_may_be_run_in_two_parts(kind, first, second, seed):
+    inputs = arrays(kind, steps=first + second, seed=seed, states=True)
+    y, *final = case(kind, inputs).edgerun()
+    begin, *states = case(kind, inputs | {"X": inputs["X"][:first]}).edgerun()
+    resumed = inputs | {"X": inputs["X"][first:], "H": states[0]} | ({"C": states[1]} if kind == "LSTM" else {})
+    end, *last = case(kind, resumed).edgerun()
+    np.testing.assert_allclose(np.concatenate([begin, end]), y, atol=1e-5)
+    for a, b in zip(last, final, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(GATES)), st.lists(st.integers(0, 5), min_size=3, max_size=3), st.integers(0, 10**6))
+def test_lengths_equal_shorter_sequences(kind, lengths, seed):
+    inputs = arrays(kind, seed=seed, states=True, lengths=lengths)
+    y, h, *_ = case(kind, inputs).edgerun()
+    for b, length in enumerate(lengths):
+        assert not y[length:, :, b].any()
+        if length == 0:
+            np.testing.assert_array_equal(h[:, b], inputs["H"][:, b])
+            continue
+        alone = {k: v if v is None or k in "WRBP" else v[..., b : b + 1, :] for k, v in inputs.items() if k != "L"}
+        alone["X"] = alone["X"][:length]
+        alone = {k: alone.get(k) for k in inputs}
+        z, *_ = case(kind, alone).edgerun()
+        np.testing.assert_allclose(y[:length, :, b : b + 1], z, atol=1e-5)
