@@ -1,4 +1,7 @@
-"""The plan: one model compiled for one architecture, as bytes that the C runtime reads in place (docs/plan-format.md)."""
+"""The plan: one model compiled for one architecture, in bytes that the C runtime reads in place.
+
+docs/plan-format.md is the specification.
+"""
 
 from edgerun.plan.model import Plan, PlanNode, PlanTensor, Space, SymbolBounds, Weight
 from edgerun.plan.reader import PlanReader, read_manifest

@@ -80,7 +80,7 @@ class PlanReader:
         self.words = np.frombuffer(bytes(self._bytes(Section.WORDS)), "<i4").tolist()
         self.weights = self._bytes(Section.WEIGHTS)
         """The bytes of all weights."""
-        self.dims = [DIM for DIM in layout.DIM.iter_unpack(self._bytes(Section.DIMS))]
+        self.dims = list(layout.DIM.iter_unpack(self._bytes(Section.DIMS)))
         self.symbols = self._symbols()
         self.tensors = [self._tensor(r) for r in layout.TENSOR.iter_unpack(self._bytes(Section.TENSORS))]
         self.inputs, self.outputs = self._ports()
@@ -242,7 +242,7 @@ class PlanReader:
             for t in node.outputs:
                 _require(
                     t < 0 or t not in known,
-                    f"node {node.name!r} writes tensor {self.tensors[t].name!r}, which is an input, a weight or written",
+                    f"node {node.name!r} writes tensor {self.tensors[t].name!r}, an input, a weight or written",
                 )
                 if t >= 0:
                     known.add(t)

@@ -24,7 +24,7 @@ _FUNCTIONS = {
 
 def write(plan: Plan) -> bytes:
     """The bytes of a plan. Raises PlanError for what the format cannot hold, naming the tensor or node."""
-    return bytes(_Writer(plan).bytes())
+    return bytes(_Writer(plan).assemble())
 
 
 class _Strings:
@@ -103,7 +103,7 @@ class _Writer:
         self.words: list[int] = []
         self.kernels: dict[str, int] = {}
 
-    def bytes(self) -> bytearray:
+    def assemble(self) -> bytearray:
         if self.plan.arch not in layout.ARCHES:
             raise PlanError(f"there is no architecture {self.plan.arch!r}", hint="one of " + ", ".join(layout.ARCHES))
         tensors = b"".join(self._tensor(t) for t in self.plan.tensors)
@@ -122,7 +122,7 @@ class _Writer:
         if self.plan.manifest is not None:
             text = json.dumps(self.plan.manifest, separators=(",", ":")).encode() + b"\0"
             sections.append((Section.MANIFEST, 1, text))
-        return self._assemble(sections)
+        return self._file(sections)
 
     # -- records
     def _words(self, values: list[int]) -> int:
@@ -161,7 +161,7 @@ class _Writer:
         )  # fmt: skip
 
     # -- the file
-    def _assemble(self, sections: list[tuple[Section, int, bytes]]) -> bytearray:
+    def _file(self, sections: list[tuple[Section, int, bytes]]) -> bytearray:
         weight_bytes = max((w.offset + w.data.nbytes for w in self.plan.weights), default=0)
         count = len(sections) + (weight_bytes > 0)
         offset = aligned(layout.HEADER.size + count * layout.SECTION.size)

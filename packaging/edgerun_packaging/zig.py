@@ -37,7 +37,8 @@ TRIPLES = {
 }
 # -O3 also because zig compiles without optimisation into traps on undefined behaviour. No -ffast-math: NaN matters.
 FLAGS = (
-    "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-sanitize=all", "-fno-strict-aliasing",
+    "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-sanitize=all",
+    "-fno-strict-aliasing",
     "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables",
     "-fno-unwind-tables", "-fno-stack-protector", "-Wall", "-Wextra", "-Wno-unused-parameter",
 )  # fmt: skip

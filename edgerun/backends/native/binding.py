@@ -194,6 +194,8 @@ class NativeModel:
     def __init__(self, plan: bytes | bytearray | memoryview | mmap.mmap, threads: int = 1) -> None:
         self._lib = library()
         self._model = c_void_p()
+        self._input_arrays: list[np.ndarray] = []
+        self._output_arrays: list[np.ndarray] = []
         self._plan = _AlignedBytes(plan)
         error = c_char_p()
         if not 0 <= threads <= MAX_THREADS:
@@ -407,5 +409,5 @@ def _array_at(address: int | None, port: Port) -> np.ndarray:
     count = int(np.prod(shape, dtype=np.int64))
     if not count or not address:
         return np.empty(shape, dtype)
-    memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    memory = memoryview((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address))
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
