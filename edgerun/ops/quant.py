@@ -12,6 +12,7 @@ from edgerun.dims import DimLike, broadcast, ceildiv, product
 from edgerun.dtypes import DType
 from edgerun.graph import Shape
 from edgerun.ops.registry import TensorType, macs, op, require
+from edgerun.ops.windows import check_window, window_counts
 
 QUANTISED = frozenset(
     {
@@ -236,21 +237,13 @@ def _conv_shape(
 ) -> Shape | None:
     if x.shape is None or w.shape is None:
         return None
-    spatial = len(x.shape) - 2
-    require(spatial >= 1, f"a convolution takes at least 3 dimensions, not {len(x.shape)}")
-    require(len(w.shape) == spatial + 2, f"input {x} and weights {w} differ in rank")
-    require(
-        len(strides) == len(dilations) == spatial and len(pads) == 2 * spatial,
-        f"strides {strides}, pads {pads} and dilations {dilations} do not fit {spatial} spatial dimensions",
-    )
+    require(len(x.shape) == len(w.shape) >= 3, f"input {x} and weights {w} differ in rank, or lack spatial axes")
+    kernel = w.shape[1:-1]
+    check_window(len(kernel), kernel, strides, dilations, pads)
     channels, per_group = x.shape[-1], w.shape[-1]
     if isinstance(channels, int) and isinstance(per_group, int):
         require(channels == per_group * group, f"{channels} channels for weights of {group} groups of {per_group}")
-    result = [x.shape[0]]
-    for k in range(spatial):
-        reach = (w.shape[k + 1] - 1) * dilations[k] + 1
-        result.append((x.shape[k + 1] + pads[k] + pads[k + spatial] - reach) // strides[k] + 1)
-    return (*result, w.shape[0])
+    return (x.shape[0], *window_counts(x.shape[1:-1], kernel, strides, dilations, pads), w.shape[0])
 
 
 @macs("matmul_integer")

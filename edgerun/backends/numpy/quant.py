@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.numpy.registry import kernel
+from edgerun.backends.numpy.windows import pad_spatial, tap
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError
+from edgerun.ops.windows import window_counts
 
 Array = np.ndarray
 
@@ -278,26 +280,22 @@ def _convolve(
     """Exact channels-last convolution: one product per kernel position, summed."""
     spatial = x.ndim - 2
     filters, *kernel_shape, per_group = w.shape
-    values = np.pad(_centred(x, x_zero), [(0, 0), *zip(pads[:spatial], pads[spatial:], strict=True), (0, 0)])
+    values = pad_spatial(_centred(x, x_zero), pads[:spatial], pads[spatial:])
     weights = _centred(w, None if w_zero is None else w_zero.reshape(-1, *[1] * (spatial + 1)))
-    out = [(values.shape[k + 1] - (kernel_shape[k] - 1) * dilations[k] - 1) // strides[k] + 1 for k in range(spatial)]
+    out = [int(n) for n in window_counts(x.shape[1:-1], kernel_shape, strides, dilations, pads)]
     terms = math.prod(kernel_shape) * per_group
     narrow = values.dtype == weights.dtype == np.float32 and terms <= EXACT_IN_F32
     result = np.zeros((x.shape[0], *out, filters), np.float32 if narrow else np.float64)
     grouped = result.reshape(x.shape[0], *out, group, filters // group)
     for position in itertools.product(*map(range, kernel_shape)):
-        window: Any = [
-            slice(p * d, p * d + max((o - 1) * s + 1, 0), s)
-            for p, d, o, s in zip(position, dilations, out, strides, strict=True)
-        ]
-        tile = values[(slice(None), *window)]
-        index: Any = (slice(None), *position)
-        tap = weights[index]
+        window: Any = (slice(None), *tap(position, strides, dilations, out))
+        filters_at: Any = (slice(None), *position)
+        tile, part = values[window], weights[filters_at]
         if per_group == 1 and filters == group:
-            result += tile * tap[:, 0]
+            result += tile * part[:, 0]
         elif group == 1:
-            result += _product(tile.reshape(-1, per_group), tap.T).reshape(result.shape)
+            result += _product(tile.reshape(-1, per_group), part.T).reshape(result.shape)
         else:
             tile = tile.reshape(*tile.shape[:-1], group, 1, per_group)
-            grouped += _product(tile, tap.reshape(group, filters // group, per_group).swapaxes(1, 2))[..., 0, :]
+            grouped += _product(tile, part.reshape(group, filters // group, per_group).swapaxes(1, 2))[..., 0, :]
     return result
