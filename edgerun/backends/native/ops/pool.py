@@ -51,7 +51,7 @@ def max_pool_indices(node: Node, cx: Lowering) -> None:
     dtype = cx.dtype(node.inputs[0])
     if dtype not in (DType.F32, DType.F64, DType.I8, DType.U8):
         raise UnsupportedError(f"max pooling of {dtype.short} with indices is not done by the native backend")
-    params = [*_windows(node, "max"), int(bool(node.attrs.get("storage_order", 0)))]
+    params = [*_windows(node, "max"), int(node.attrs.get("column_major", False))]
     cx.emit("max_pool_indices", list(node.inputs), list(node.outputs), params, why="window by window")
 
 

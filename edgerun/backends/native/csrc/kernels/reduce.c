@@ -133,8 +133,8 @@ static double red_run_f32(int kind, double so_far, const float *x, int64_t n, fl
       for (; i < n; i++) tail += x[i] * x[i];
       break;
     case RED_LOGSUMEXP:
-      RED_LANES(RED_ADD, er_exp_fast_w(v - largest));
-      for (; i < n; i++) tail += er_exp_fast_s(x[i] - largest);
+      RED_LANES(RED_ADD, er_exp_w(v - largest));
+      for (; i < n; i++) tail += er_exp_s(x[i] - largest);
       break;
     default:
       RED_LANES(RED_ADD, v);
@@ -231,7 +231,7 @@ static void red_row_f32(int kind, float *acc, const float *x, const float *large
     case RED_PROD: RED_COLUMNS(y * v, y * v);
     case RED_L1: RED_COLUMNS(y + er_abs_w(v), y + er_abs_s(v));
     case RED_L2: case RED_SUMSQ: RED_COLUMNS(y + v * v, y + v * v);
-    case RED_LOGSUMEXP: RED_COLUMNS(y + er_exp_fast_w(v - er_load_w(largest + i)), y + er_exp_fast_s(v - largest[i]));
+    case RED_LOGSUMEXP: RED_COLUMNS(y + er_exp_w(v - er_load_w(largest + i)), y + er_exp_s(v - largest[i]));
     default: RED_COLUMNS(y + v, y + v);
   }
 #undef RED_COLUMNS
