@@ -61,7 +61,7 @@ def conv(
 def _dense(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations: tuple[int, ...]) -> None:
     """y [N, *S', O] = the convolution of padded x [N, *S, C] with w [O, *K, C]: products of gathered windows."""
     taps, counts = w.shape[1:-1], y.shape[1:-1]
-    matrix = np.ascontiguousarray(w.reshape(w.shape[0], -1).T)
+    matrix = w.reshape(w.shape[0], -1).T
     view = windows(x, taps, strides, dilations, counts)
     width = matrix.shape[0]
     for index in _blocks(y.shape[0], counts, width * x.itemsize):
@@ -134,7 +134,8 @@ def conv_transpose(
     for g in range(group):
         rows = values[..., g * inputs : (g + 1) * inputs].reshape(-1, inputs)
         for position in itertools.product(*map(range, taps)):
-            matrix = weights[(slice(g * inputs, (g + 1) * inputs), *position)]
+            chosen: Any = (slice(g * inputs, (g + 1) * inputs), *position)
+            matrix = weights[chosen]
             cells = tap(position, strides, dilations, x.shape[1:-1])
             target = total[(slice(None), *cells, slice(g * outputs, (g + 1) * outputs))]
             target += (rows @ matrix).reshape(target.shape)

@@ -117,8 +117,9 @@ def max_pool_indices(
         inside = np.ones(counts, bool)
         for i, (c, s) in enumerate(zip(cells, sizes, strict=True)):
             inside &= ((c >= 0) & (c < s)).reshape([-1 if k == i else 1 for k in range(len(sizes))])
-        values = x[(slice(None), *np.ix_(*clipped))]
-        place = np.ravel_multi_index(np.ix_(*clipped), sizes, order=order)
+        grid: Any = np.ix_(*clipped)
+        values = x[(slice(None), *grid)]
+        place = np.ravel_multi_index(grid, sizes, order=order)
         wins = (best < 0) | (values > y)
         if x.dtype.kind not in "iu":
             wins |= np.isnan(values) & ~np.isnan(y)
