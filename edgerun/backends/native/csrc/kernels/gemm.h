@@ -1,0 +1,234 @@
+/* The micro-kernel behind convolution and matmul: a tile of MR rows by one packed panel of B.
+ *
+ * A is read in place: row i of the tile starts at a[i] and consists of `outer` x `inner` segments of k contiguous floats
+ * (a matmul has one; a convolution one per kernel row, or per tap), `inner_step` and `outer_step` floats apart.
+ * B is packed at plan time into panels [outer * inner * k][width]; width is GEMM_NR, or half of it for the last panel, the
+ * same for every ISA level of an architecture. A level whose registers are narrower walks a panel in pieces of NV vectors.
+ * Tiles: 14x32 (AVX-512), 6x16 (AVX2), 8x8 (AArch64), 6x4 (Armv7), 4x8 elsewhere. */
+#ifndef EDGERUN_GEMM_H
+#define EDGERUN_GEMM_H
+#include "../kernel.h"
+#include "../simd.h"
+#include "activation.h"
+
+#if VL == 16
+#define GEMM_MR 14
+#define GEMM_NV 2
+#elif VL == 8
+#define GEMM_MR 6
+#define GEMM_NV 2
+#elif defined(__aarch64__)
+#define GEMM_MR 8
+#define GEMM_NV 2
+#elif defined(__arm__)
+#define GEMM_MR 6
+#define GEMM_NV 1
+#else
+#define GEMM_MR 4
+#define GEMM_NV 2
+#endif
+#if defined(__x86_64__)
+#define GEMM_NR 32
+#elif defined(__arm__)
+#define GEMM_NR 4
+#else
+#define GEMM_NR 8
+#endif
+#define GEMM_HALF (GEMM_NR > 4 ? GEMM_NR / 2 : GEMM_NR)
+
+typedef struct {
+  int64_t outer, inner, k;            /* segments and their length */
+  int64_t inner_step, outer_step;     /* floats */
+} gemm_shape;
+
+typedef struct {
+  const float *bias;                  /* [columns rounded up to the panel] or NULL */
+  const float *residual;              /* tile's corner or NULL */
+  const float *slope;                 /* [columns], prelu only */
+  int64_t residual_ld;
+  int act, res;
+  float p0, p1;
+} gemm_epilogue;
+
+ER_INLINE int64_t gemm_k(const gemm_shape *s) { return s->outer * s->inner * s->k; }
+/* Floats of the packed form of an N x K matrix; mirrored by edgerun/backends/native/packing.py. */
+ER_INLINE int64_t gemm_panels(int64_t n) { return (n + GEMM_NR - 1) / GEMM_NR; }
+ER_INLINE int64_t gemm_columns(int64_t n) {
+  int64_t rest = n % GEMM_NR;
+  return n - rest + (rest == 0 ? 0 : rest <= GEMM_HALF ? GEMM_HALF : GEMM_NR);
+}
+ER_INLINE int gemm_width(int64_t n, int64_t first) { return n - first > GEMM_HALF ? GEMM_NR : GEMM_HALF; }
+
+/* One piece: MR rows x NV vectors. b: the piece's first column, rows `width` apart. c: [MR rows, ldc apart][columns]. */
+ER_INLINE void gemm_piece(const int MR, const int NV, const float *const *rows, const gemm_shape *s, const float *b,
+                          const int width, float *c, int64_t ldc, int columns, const float *bias,
+                          const gemm_epilogue *e, int64_t col, const char *prefetch, int64_t prefetch_step) {
+  vf acc[GEMM_MR][GEMM_NV];
+#pragma GCC unroll 4
+  for (int j = 0; j < NV; j++) {
+    vf first = bias ? vload(bias + j * VL) : vsplat(0.0f);
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) acc[i][j] = first;
+  }
+  const float *a[GEMM_MR];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; i++) a[i] = rows[i];
+  for (int64_t o = 0; o < s->outer; o++) {
+    for (int64_t n = 0; n < s->inner; n++) {
+      int64_t k = 0;
+#if VL == 4
+      /* Four k at a time: one load per row, then multiplication by lane. */
+      for (; k + 4 <= s->k; k += 4) {
+        vf av[GEMM_MR];
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; i++) av[i] = vload(a[i] + k);
+#define GEMM_LANE(l)                                                                        \
+  {                                                                                         \
+    vf bv[GEMM_NV];                                                                         \
+    _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) bv[j] = vload(b + (l)*width + j * VL); \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; i++) {                                 \
+      _Pragma("GCC unroll 4") for (int j = 0; j < NV; j++) acc[i][j] = vmadd(acc[i][j], bv[j], av[i][l]); \
+    }                                                                                       \
+  }
+        GEMM_LANE(0) GEMM_LANE(1) GEMM_LANE(2) GEMM_LANE(3)
+#undef GEMM_LANE
+        b += 4 * width;
+        __builtin_prefetch(prefetch, 0, 2);
+        prefetch += 4 * prefetch_step;
+      }
+#endif
+      for (; k < s->k; k++) {
+        vf bv[GEMM_NV];
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; j++) bv[j] = vload(b + j * VL);
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 4
+          for (int j = 0; j < NV; j++) acc[i][j] = vmadd(acc[i][j], bv[j], a[i][k]);
+        }
+        b += width;
+#if VL > 4
+        __builtin_prefetch(prefetch, 0, 2);
+        prefetch += prefetch_step;
+#endif
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; i++) a[i] += s->inner_step;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) a[i] += s->outer_step - s->inner * s->inner_step;
+  }
+  const float *r = e->residual ? e->residual + col : NULL;
+  const vf low = vsplat(e->act == ER_ACT_CLAMP ? e->p0 : -__builtin_inff());
+  const vf high = vsplat(e->act == ER_ACT_CLAMP ? e->p1 : __builtin_inff());
+  const int simple = e->act <= ER_ACT_CLAMP;
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; j++) {
+      int left = columns - j * VL;
+      if (left <= 0) break;
+      vf v = acc[i][j], q = v;
+      if (r) q = left >= VL ? vload(r + i * e->residual_ld + j * VL) : vload_part(r + i * e->residual_ld + j * VL, left);
+      if (r && e->res == ER_RES_BEFORE) v += q;
+      if (simple) {
+        if (e->act == ER_ACT_CLAMP) v = vat_most(vat_least(v, low), high);
+        if (r && e->res == ER_RES_AFTER) v += q;
+      }
+      float *to = c + i * ldc + j * VL;
+      if (left >= VL) vstore(to, v); else vstore_part(to, v, left);
+    }
+  }
+}
+
+typedef void (*gemm_fn)(const float *const *, const gemm_shape *, const float *, float *, int64_t, int, const float *,
+                        const gemm_epilogue *, const char *, int64_t);
+
+/* A whole panel of WIDTH columns: pieces of NV vectors, the last one perhaps narrower. */
+#define GEMM_DEFINE(MR, WIDTH)                                                                                       \
+  static __attribute__((noinline)) void gemm_##MR##_##WIDTH(const float *const *rows, const gemm_shape *s, const float *b, \
+      float *c, int64_t ldc, int columns, const float *bias, const gemm_epilogue *e, const char *pf, int64_t pfs) {  \
+    enum { NV = WIDTH < GEMM_NV * VL ? WIDTH / VL : GEMM_NV };                                                       \
+    for (int x = 0; x < columns; x += NV * VL)                                                                       \
+      gemm_piece(MR, NV, rows, s, b + x, WIDTH, c + x, ldc, columns - x, bias ? bias + x : NULL, e, x, pf, x ? 0 : pfs); \
+  }
+#if GEMM_NR > 4
+#if defined(__x86_64__)
+#define GEMM_BOTH(MR) GEMM_DEFINE(MR, 32) GEMM_DEFINE(MR, 16)
+#define GEMM_ROW(MR) {gemm_##MR##_16, gemm_##MR##_32}
+#else
+#define GEMM_BOTH(MR) GEMM_DEFINE(MR, 8) GEMM_DEFINE(MR, 4)
+#define GEMM_ROW(MR) {gemm_##MR##_4, gemm_##MR##_8}
+#endif
+#else
+#define GEMM_BOTH(MR) GEMM_DEFINE(MR, 4)
+#define GEMM_ROW(MR) {gemm_##MR##_4, gemm_##MR##_4}
+#endif
+GEMM_BOTH(1) GEMM_BOTH(2) GEMM_BOTH(3) GEMM_BOTH(4)
+#if GEMM_MR > 4
+GEMM_BOTH(5) GEMM_BOTH(6)
+#endif
+#if GEMM_MR > 6
+GEMM_BOTH(7) GEMM_BOTH(8)
+#endif
+#if GEMM_MR > 8
+GEMM_BOTH(9) GEMM_BOTH(10) GEMM_BOTH(11) GEMM_BOTH(12) GEMM_BOTH(13) GEMM_BOTH(14)
+#endif
+static const gemm_fn gemm_table[GEMM_MR + 1][2] = {{NULL, NULL}, GEMM_ROW(1), GEMM_ROW(2), GEMM_ROW(3), GEMM_ROW(4),
+#if GEMM_MR > 4
+  GEMM_ROW(5), GEMM_ROW(6),
+#endif
+#if GEMM_MR > 6
+  GEMM_ROW(7), GEMM_ROW(8),
+#endif
+#if GEMM_MR > 8
+  GEMM_ROW(9), GEMM_ROW(10), GEMM_ROW(11), GEMM_ROW(12), GEMM_ROW(13), GEMM_ROW(14),
+#endif
+};
+
+/* One tile: mr rows of A against the panel that starts at column `first` of n. c and e->residual point at the tile. */
+ER_INLINE void gemm_tile(int mr, const float *const *rows, const gemm_shape *s, const float *b, float *c, int64_t ldc,
+                         int64_t n, int64_t first, const gemm_epilogue *e, const char *prefetch, int64_t prefetch_step) {
+  int width = gemm_width(n, first);
+  int columns = (int)(n - first < width ? n - first : width);
+  const float *bias = e->bias ? e->bias + first : NULL;
+  gemm_table[mr][width == GEMM_NR && GEMM_NR != GEMM_HALF](rows, s, b, c, ldc, columns, bias, e, prefetch, prefetch_step);
+  if (e->act > ER_ACT_CLAMP)
+    for (int i = 0; i < mr; i++)
+      activate_row(e->act, e->p0, e->p1, e->slope ? e->slope + first : NULL,
+                   e->residual && e->res == ER_RES_AFTER ? e->residual + i * e->residual_ld : NULL, c + i * ldc, columns);
+}
+
+/* How M x N x K work is cut into items: blocks of row tiles by blocks of panels. */
+typedef struct { int64_t tiles, block, blocks, panels, panel_block, panel_blocks; } gemm_split;
+
+#define GEMM_CACHE (320 * 1024) /* bytes of A that stay near while a panel of B streams past */
+#define GEMM_SPREAD 4           /* items per thread: evens out cores of different speed */
+#define GEMM_SERIAL 24000       /* multiply-accumulates that cost as much as waking the pool */
+
+ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int threads) {
+  gemm_split s;
+  s.tiles = (m + GEMM_MR - 1) / GEMM_MR;
+  s.panels = gemm_panels(n);
+  int64_t tile_bytes = (m + s.tiles - 1) / s.tiles * k * 4;
+  s.block = GEMM_CACHE / (tile_bytes + 1);
+  if (s.block < 1) s.block = 1;
+  if (s.block > s.tiles) s.block = s.tiles;
+  s.panel_block = s.panels;
+  s.blocks = (s.tiles + s.block - 1) / s.block;
+  if (threads > 1 && m * n * k >= GEMM_SERIAL) {
+    int64_t want = (int64_t)threads * GEMM_SPREAD;
+    if (s.blocks < want) {
+      if (s.panels >= want) s.panel_block = (s.panels * s.blocks + want - 1) / want;
+      else { int64_t parts = s.tiles < want ? s.tiles : want; s.block = (s.tiles + parts - 1) / parts; }
+    }
+  }
+  if (s.panel_block < 1) s.panel_block = 1;
+  s.blocks = (s.tiles + s.block - 1) / s.block;
+  s.panel_blocks = (s.panels + s.panel_block - 1) / s.panel_block;
+  return s;
+}
+/* Rows [first, first + count) of tile t when m rows are shared evenly by `tiles`. */
+ER_INLINE int64_t gemm_tile_first(int64_t m, int64_t tiles, int64_t t) { return t * (m / tiles) + (t < m % tiles ? t : m % tiles); }
+
+#endif

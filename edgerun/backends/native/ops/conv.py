@@ -1,0 +1,221 @@
+"""Convolutions: which kernel, how its weights are packed, and what the choice costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgerun.backends.native import packing
+from edgerun.backends.native.lowering import Alternative, Lowering, Param, lowers
+from edgerun.dims import Dim, DimLike, product
+from edgerun.dtypes import DType
+from edgerun.errors import UnsupportedError
+from edgerun.graph import Node
+from edgerun.ops.activation import ACTIVATIONS
+from edgerun.ops.registry import count_macs
+
+RESIDUAL = {"none": 0, "before": 1, "after": 2}
+WINOGRAD_SCRATCH_SHARE = 4
+"""Winograd is refused when its scratch is this many times the layer's input and output."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """A convolution's parameters with the spatial part made two-dimensional."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[DimLike, DimLike, DimLike, DimLike]
+    """top, left, bottom, right"""
+    dilations: tuple[int, int]
+    group: int
+    inputs: int
+    outputs: int
+
+    @property
+    def padded(self) -> bool:
+        return any(p != 0 for p in self.pads)
+
+
+@lowers("conv")
+def conv(node: Node, cx: Lowering) -> None:
+    """Depthwise, Winograd or implicit GEMM for constant float32 weights of one or two spatial dims; else tap by tap."""
+    x, w = node.inputs[:2]
+    _require_f32(cx, [i for i in node.inputs if i])
+    shape, weight = cx.shape(x), cx.constant(w)
+    if weight is None or len(shape) > 4 or (bias := _bias(node, cx)) is NotImplemented:
+        _direct(node, cx)
+        return
+    g = _geometry(node, cx, weight)
+    channels = shape[-1]
+    if not isinstance(channels, int):
+        raise UnsupportedError(f"the number of channels {channels} is symbolic")
+    depthwise = g.group == channels == g.outputs and weight.shape[-1] == 1
+    if depthwise and g.group > 1:
+        packed = cx.weight(packing.pack_depthwise(weight.reshape(g.outputs, *g.kernel, 1), bias, cx.arch), w)
+        _emit(node, cx, "dwconv_f32", packed, "", g, why="one filter per channel")
+        return
+    tile = _winograd_tile(node, cx, g)
+    if tile:
+        packed = cx.weight(packing.pack_winograd(weight, tile, cx.arch), w)
+        padded_bias = cx.weight(bias, f"{w}.bias") if bias is not None else ""
+        scratch = _winograd_scratch(node, cx, g, tile)
+        why = f"Winograd F({tile}x{tile}, 3x3): {_winograd_gain(tile):.2f} times fewer multiplications"
+        _emit(node, cx, f"wino{tile}_f32", packed, padded_bias, g, scratch=scratch, why=why)
+        return
+    packed = cx.weight(packing.pack_filters(weight, g.group, cx.arch), w)
+    padded_bias = cx.weight(packing.pad_biases(bias, g.group, cx.arch), f"{w}.bias") if bias is not None else ""
+    alternatives = []
+    if _winograd_fits(g):
+        reason = "weights would be 4 times larger; allow it with winograd=True"
+        alternatives.append(Alternative("wino4_f32", reason, 1 / _winograd_gain(4)))
+    _emit(
+        node, cx, "conv_f32", packed, padded_bias, g, scratch=_padding_scratch(node, cx, g),
+        why="pointwise: a matrix product" if g.kernel == (1, 1) else "implicit GEMM", alternatives=alternatives,
+    )  # fmt: skip
+
+
+def _require_f32(cx: Lowering, names: list[str]) -> None:
+    for name in names:
+        if cx.dtype(name) is not DType.F32:
+            raise UnsupportedError(f"a native convolution of {cx.dtype(name).short}")
+
+
+def _bias(node: Node, cx: Lowering) -> np.ndarray | None:
+    """The bias, None without one, NotImplemented when it is computed."""
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return None
+    data = cx.constant(node.inputs[2])
+    return NotImplemented if data is None else data
+
+
+def _geometry(node: Node, cx: Lowering, weight: np.ndarray) -> _Geometry:
+    a = node.attrs
+    kernel, strides, dilations = weight.shape[1:-1], a["strides"], a["dilations"]
+    rank = len(kernel)
+    pads = a["pads"]
+    begin, end = pads[:rank], pads[rank:]
+    if rank == 1:
+        kernel, strides, dilations = (1, *kernel), (1, *strides), (1, *dilations)
+        begin, end = (0, *begin), (0, *end)
+    return _Geometry(
+        (kernel[0], kernel[1]), (strides[0], strides[1]), (begin[0], begin[1], end[0], end[1]),
+        (dilations[0], dilations[1]), a.get("group", 1), weight.shape[-1] * a.get("group", 1), weight.shape[0],
+    )  # fmt: skip
+
+
+def _epilogue(node: Node) -> list[Param]:
+    a = node.attrs
+    return [
+        ACTIVATIONS[a.get("act", "none")],
+        float(a.get("p0", 0.0)),
+        float(a.get("p1", 0.0)),
+        RESIDUAL[a.get("res", "none")],
+    ]
+
+
+def _optional(node: Node, index: int) -> str:
+    return node.inputs[index] if len(node.inputs) > index else ""
+
+
+def _emit(
+    node: Node,
+    cx: Lowering,
+    kernel: str,
+    weights: str,
+    bias: str,
+    g: _Geometry,
+    *,
+    scratch: DimLike = 0,
+    why: str,
+    alternatives: list[Alternative] | None = None,
+) -> None:
+    residual, slope = _optional(node, 3), _optional(node, 4)
+    params: list[Param] = [g.outputs, *g.kernel, *g.strides, *g.pads, *g.dilations, g.group, *_epilogue(node)]
+    cx.emit(
+        kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
+        in_place=((0, 3),) if residual else (), strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
+        macs=count_macs(cx.graph, node), why=why, alternatives=alternatives or (),
+    )  # fmt: skip
+
+
+def _spatial(shape: tuple[DimLike, ...]) -> tuple[DimLike, DimLike]:
+    return (shape[1], shape[2]) if len(shape) == 4 else (1, shape[1])
+
+
+def _padding_scratch(node: Node, cx: Lowering, g: _Geometry) -> DimLike:
+    """Bytes of the padded copy of one image."""
+    if not g.padded:
+        return 0
+    oh, ow = _spatial(cx.shape(node.outputs[0]))
+    height = (oh - 1) * g.strides[0] + g.dilations[0] * (g.kernel[0] - 1) + 1
+    width = (ow - 1) * g.strides[1] + g.dilations[1] * (g.kernel[1] - 1) + 1
+    return cx.upper(height) * cx.upper(width) * g.inputs * 4
+
+
+def _winograd_fits(g: _Geometry) -> bool:
+    return g.kernel == (3, 3) and g.strides == (1, 1) and g.dilations == (1, 1) and g.group == 1 and g.inputs >= 8
+
+
+def _winograd_gain(tile: int) -> float:
+    """Multiplications of the direct form per multiplication of the Winograd form."""
+    return 9 * tile**2 / (tile + 2) ** 2
+
+
+def _winograd_tile(node: Node, cx: Lowering, g: _Geometry) -> int:
+    """4, 2, or 0 for no Winograd: it must be allowed (it multiplies the weights) and the image large enough."""
+    if not cx.options.get("winograd") or not _winograd_fits(g):
+        return 0
+    oh, ow = _spatial(cx.shape(node.outputs[0]))
+    if isinstance(oh, Dim) or isinstance(ow, Dim):
+        return 0
+    smallest = min(oh, ow)
+    return 4 if smallest >= 12 else 2 if smallest >= 6 else 0
+
+
+def _winograd_scratch(node: Node, cx: Lowering, g: _Geometry, tile: int) -> int:
+    oh, ow = (cx.upper(d) for d in _spatial(cx.shape(node.outputs[0])))
+    tiles = -(-oh // tile) * -(-ow // tile)
+    block = packing.winograd_block(tiles, tile, g.inputs, g.outputs)
+    return (tile + 2) ** 2 * block * (g.inputs + g.outputs) * 4
+
+
+def _direct(node: Node, cx: Lowering) -> None:
+    """conv_direct_f32 takes weights as they are, computed ones too."""
+    a = node.attrs
+    rank = len(cx.shape(node.inputs[0])) - 2
+    if not 1 <= rank <= 3:
+        raise UnsupportedError(f"a convolution of {rank} spatial dimensions")
+    inputs = [*node.inputs, *[""] * (5 - len(node.inputs))]
+    params: list[Param] = [rank, a.get("group", 1), *_epilogue(node), *a["strides"], *a["pads"], *a["dilations"]]
+    why = "weights computed at run time" if cx.constant(node.inputs[1]) is None else f"{rank} spatial dimensions"
+    cx.emit("conv_direct_f32", inputs, node.outputs, params, macs=count_macs(cx.graph, node), why=why)
+
+
+@lowers("conv_transpose")
+def conv_transpose(node: Node, cx: Lowering) -> None:
+    """A GEMM and a gather, for constant float32 weights of one or two spatial dims."""
+    x, w = node.inputs[:2]
+    _require_f32(cx, [i for i in node.inputs if i])
+    shape, weight = cx.shape(x), cx.constant(w)
+    if weight is None:
+        raise UnsupportedError("the weights of a transposed convolution are computed at run time")
+    if len(shape) not in (3, 4):
+        raise UnsupportedError(f"a transposed convolution of {len(shape) - 2} spatial dimensions")
+    a, group = node.attrs, node.attrs.get("group", 1)
+    pads = a["pads"]
+    kernel, strides, dilations = weight.shape[1:-1], a["strides"], a["dilations"]
+    begin = pads[: len(kernel)]
+    if len(kernel) == 1:
+        kernel, strides, dilations, begin = (1, *kernel), (1, *strides), (1, *dilations), (0, *begin)
+    outputs = weight.shape[-1] * group
+    packed = cx.weight(packing.pack_transposed(weight, group, cx.arch), w)
+    bias, slope = _optional(node, 2), _optional(node, 3)
+    pixels = cx.upper(product(shape[1:-1]))
+    scratch = pixels * int(np.prod(kernel)) * weight.shape[-1] * 4
+    params: list[Param] = [outputs, *kernel, *strides, *begin, 0, 0, *dilations, group, *_epilogue(node)]
+    cx.emit(
+        "conv_transpose_f32", [x, packed, bias, "", slope], node.outputs, params, scratch=scratch,
+        macs=count_macs(cx.graph, node), why="a matrix product, then each output gathers its taps",
+    )  # fmt: skip

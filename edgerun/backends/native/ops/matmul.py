@@ -1,0 +1,92 @@
+"""Matrix products: packed at plan time when the right operand is constant, else packed while running."""
+
+from __future__ import annotations
+
+from edgerun.backends.native import packing
+from edgerun.backends.native.lowering import Lowering, Param, lowers
+from edgerun.backends.native.ops.conv import RESIDUAL
+from edgerun.dims import DimLike
+from edgerun.dtypes import DType
+from edgerun.errors import UnsupportedError
+from edgerun.graph import Node, Shape
+from edgerun.ops.activation import ACTIVATIONS
+from edgerun.ops.registry import count_macs
+
+
+@lowers("matmul")
+def matmul(node: Node, cx: Lowering) -> None:
+    """float32 products of any rank; vectors are seen as matrices of one row or column."""
+    a, b = node.inputs[:2]
+    for name in node.inputs:
+        if name and cx.dtype(name) is not DType.F32:
+            raise UnsupportedError(f"a native matmul of {cx.dtype(name).short}")
+    trans = bool(node.attrs.get("trans_b", False))
+    left, right = cx.shape(a), cx.shape(b)
+    weight = cx.constant(b)
+    bias, residual = (node.inputs[i] if len(node.inputs) > i else "" for i in (2, 3))
+    epilogue: list[Param] = [
+        ACTIVATIONS[node.attrs.get("act", "none")],
+        float(node.attrs.get("p0", 0.0)),
+        float(node.attrs.get("p1", 0.0)),
+        RESIDUAL[node.attrs.get("res", "none")],
+    ]
+    macs = count_macs(cx.graph, node)
+    strided = (0, 3) if residual else (0,)
+    if weight is not None and weight.ndim == 2 and len(left) >= 1:
+        matrix = weight.T if trans else weight
+        k, n = matrix.shape
+        packed = cx.weight(packing.pack_matrix(matrix, cx.arch), b, key=(b, f"matrix {trans}"))
+        constant = cx.constant(bias)
+        if bias and constant is None:
+            raise UnsupportedError("the bias of a matmul is computed at run time")
+        padded = cx.weight(packing.pad_vector(constant.reshape(-1), cx.arch), bias) if constant is not None else ""
+        cx.emit(
+            "matmul_f32", [a, packed, padded, residual, ""], node.outputs, [k, n, *epilogue], macs=macs,
+            in_place=((0, 3),) if residual else (), strided_inputs=strided, strided_outputs=(0,),
+            why="the right operand is constant and packed",
+        )  # fmt: skip
+        return
+    _dynamic(node, cx, left, right, (trans, bias, residual), epilogue, macs)
+
+
+def _dynamic(
+    node: Node,
+    cx: Lowering,
+    left: Shape,
+    right: Shape,
+    options: tuple[bool, str, str],
+    epilogue: list[Param],
+    macs: DimLike,
+) -> None:
+    """matmul_dyn_f32 takes matrices: vectors get a unit dimension through views, and the output loses it again."""
+    trans, bias, residual = options
+    a, b, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    shape = cx.shape(out)
+    vector_a, vector_b = len(left) == 1, len(right) == 1
+    if vector_a:
+        a, left = _view(cx, a, (1, *left)), (1, *left)
+    if vector_b:
+        b, right, trans = _view(cx, b, (*right, 1)), (*right, 1), False
+    n = right[-2] if trans else right[-1]
+    k = left[-1]
+    result = out
+    if vector_a or vector_b:
+        batch = shape[: len(shape) - (not vector_a) - (not vector_b)]
+        full = (*batch, left[-2], n)
+        result = cx.temp(DType.F32, full, out)
+        if residual:
+            residual = _view(cx, residual, full)
+    columns = packing.padded_columns(cx.upper(n), cx.arch)
+    scratch = (columns * cx.upper(k) + columns) * 4
+    cx.emit(
+        "matmul_dyn_f32", [a, b, bias, residual, ""], [result], [int(trans), *epilogue], scratch=scratch, macs=macs,
+        why="both operands are computed: the right one is packed while running",
+    )  # fmt: skip
+    if result != out:
+        cx.emit("copy_bytes", [result], [out], view=True, why="a vector again")
+
+
+def _view(cx: Lowering, name: str, shape: Shape) -> str:
+    result = cx.temp(cx.dtype(name), shape, name)
+    cx.emit("copy_bytes", [name], [result], view=True, why="a vector as a matrix")
+    return result
