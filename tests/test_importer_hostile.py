@@ -207,7 +207,17 @@ def test_deeply_nested_branches():
 @pytest.mark.parametrize("opset", [1, 5])
 def test_old_opsets_name_the_remedy(opset: int):
     with pytest.raises(UnsupportedError, match="version_converter"):
-        import_model(model([identity("x", "y")], opset=opset))
+        import_model(model([helper.make_node("Cast", ["x"], ["y"], to="INT32")], opset=opset))
+
+
+def test_operators_that_never_changed_are_taken_from_any_opset():
+    assert import_model(model([helper.make_node("Abs", ["x"], ["y"])], opset=6)).outputs == ["y"]
+    assert import_model(model([identity("x", "y")], opset=1)).outputs == ["y"]
+
+
+def test_opset_zero():
+    with pytest.raises(ImportFailure, match="does not exist"):
+        import_model(model([identity("x", "y")], opset=0))
 
 
 def test_future_opset():

@@ -1,23 +1,43 @@
-"""Opset 6 expressed as opset 7: explicit broadcasting (`broadcast=1, axis=k`) becomes a reshape of the second input."""
+"""Nodes of opsets before 7, expressed as opset 7.
+
+From 6 to 7 explicit broadcasting (`broadcast=1, axis=k`) was dropped: it becomes a reshape of the second input. Of
+older opsets, operators that opset 6 left unchanged are accepted, and others refused.
+"""
 
 from __future__ import annotations
 
-from edgerun.errors import ShapeError
+import onnx
+
+from edgerun.errors import ShapeError, UnsupportedError
 from edgerun_converters.onnx.builder import Builder, OnnxNode
 
+OLDEST_OPSET = 6
 _BROADCAST = {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"}
 
 
 def modernize(b: Builder, n: OnnxNode) -> None:
-    """Rewrite a node of opset 6 in place so that the lowering for opset 7 fits."""
-    if n.domain != "" or n.opset > 6:
+    """Rewrite an old node in place so that the lowering for opset 7 fits. Raises UnsupportedError where none would."""
+    if n.domain != "" or n.opset > OLDEST_OPSET:
         return
+    if n.opset < OLDEST_OPSET and _version(n.op_type, n.opset) != _version(n.op_type, OLDEST_OPSET):
+        raise UnsupportedError(
+            f"{n.op_type} of opset {n.opset} is older than the oldest supported, that of opset {OLDEST_OPSET}",
+            hint="export the model again, or use onnx.version_converter.convert_version(model, 13)",
+        )
     if n.op_type in _BROADCAST:
         _align(b, n)
     elif n.op_type == "PRelu":
         _align_slope(b, n)
     elif n.op_type in ("BatchNormalization", "Dropout"):
         n.attributes.pop("is_test", None)  # inference either way: the plan never trains
+
+
+def _version(op_type: str, opset: int) -> int:
+    """The opset that introduced the operator's definition of this opset; 0 when it did not exist yet."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, "").since_version
+    except onnx.defs.SchemaError:
+        return 0
 
 
 def _align(b: Builder, n: OnnxNode) -> None:

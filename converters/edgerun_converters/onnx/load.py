@@ -16,8 +16,6 @@ from edgerun_converters.onnx.tensors import ExternalData
 
 MAX_FILE = (1 << 31) - 1
 """Protobuf's own limit on one message."""
-OLDEST_OPSET = 6
-"""Opset 6 differs from 7 in explicit broadcasting only, which `legacy` translates."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ def read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
     """Parse a model given by path, bytes or proto. External data is only found for paths.
 
     Raises InputOutputError when the file cannot be read, ImportFailure when it is no ONNX model, UnsupportedError when
-    it asks for an opset that is too old or too new.
+    it asks for a newer opset than the installed onnx knows.
     """
     folder: Path | None = None
     if isinstance(model, onnx.ModelProto):
@@ -104,15 +102,13 @@ def _opsets(model: onnx.ModelProto, origin: str) -> dict[str, int]:
 
 
 def check_opset(version: int | None, origin: str) -> None:
-    """Raise UnsupportedError unless this version of ai.onnx can be imported; None passes."""
+    """Raise UnsupportedError when this version of ai.onnx is newer than the installed onnx package knows, ImportFailure
+    when there never was one; None passes. What old opsets lack is judged by node (`legacy`)."""
     newest = onnx.defs.onnx_opset_version()
     if version is None:
         return
-    if version < OLDEST_OPSET:
-        raise UnsupportedError(
-            f"{origin} uses opset {version}; the oldest supported is {OLDEST_OPSET}",
-            hint="export it again, or use onnx.version_converter.convert_version(model, 13)",
-        )
+    if version < 1:
+        raise ImportFailure(f"{origin} uses opset {version}, which does not exist")
     if version > newest:
         raise UnsupportedError(
             f"{origin} uses opset {version}; the installed onnx {onnx.__version__} knows up to {newest}",
