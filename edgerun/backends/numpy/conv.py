@@ -85,7 +85,7 @@ def _blocks(batch: int, counts: tuple[int, ...], cell_bytes: int) -> Iterator[tu
 
 
 def _depthwise(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations: tuple[int, ...]) -> None:
-    """One input channel a group: y[..., c*m + j] sums x[..., c] * w[c*m + j] over the taps, in blocks that fit the cache."""
+    """One input channel a group: y[..., c*m + j] sums x[..., c] * w[c*m + j] over the taps, block by block."""
     taps, counts, channels = w.shape[1:-1], y.shape[1:-1], x.shape[-1]
     multiplier = w.shape[0] // channels
     result = y.reshape(*y.shape[:-1], channels, multiplier)

@@ -51,7 +51,7 @@ def _transposed_pads(
     dilations: tuple[int, ...],
     output_padding: tuple[int, ...],
 ) -> tuple[DimLike, ...]:
-    """The cropping that `pads`, `auto_pad` or `output_shape` asks for; ends are negative where the reach is too short."""
+    """The cropping that `pads`, `auto_pad` or `output_shape` asks for; an end may be negative (zeros are added)."""
     sizes = b.shape(x)[2:]
     mode = auto_pad(n)
     shape: tuple[DimLike, ...] = tuple(int(s) for s in n.attr("output_shape", ()))
