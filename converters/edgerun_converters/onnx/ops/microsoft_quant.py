@@ -13,6 +13,7 @@ from edgerun_converters.onnx.builder import Builder, OnnxNode, find, lowering
 from edgerun_converters.onnx.delegate import delegate
 from edgerun_converters.onnx.ops.quant import emit_qlinear_conv, row_parameter, scalar
 from edgerun_converters.onnx.ops.rnn import emit_recurrent
+from edgerun_converters.onnx.windows import permuted
 
 MICROSOFT = "com.microsoft"
 
@@ -101,7 +102,7 @@ def qlinear_conv(b: Builder, n: OnnxNode) -> None:
         assert function is not None
         function(b, n)
         return
-    n.bind(emit_qlinear_conv(b, n, n.input(0), ""))
+    n.bind(emit_qlinear_conv(b, n, n.input(0)))
 
 
 # -- integer products
@@ -113,7 +114,7 @@ def qgemm(b: Builder, n: OnnxNode) -> None:
     if n.attr("transA", 0):
         a = b.transpose(a, (1, 0))
     if n.attr("transB", 0):
-        w = b.transpose(w, (1, 0))
+        w = permuted(b, w, (1, 0))
     a_scale, a_zero, w_scale, w_zero = (scalar(b, p) for p in (a_scale, a_zero, w_scale, w_zero))
     alpha = float(n.attr("alpha", 1.0))
     if alpha != 1.0:
@@ -157,7 +158,7 @@ def scaled_product(b: Builder, a: str, w: str, a_scale: str, w_scale: str, a_zer
 def dynamic_quantize_lstm(b: Builder, n: OnnxNode) -> None:
     """Weights are [D, I, 4H] and [D, H, 4H] here; the core op takes them as lstm does."""
     inputs = [n.input(k) for k in range(8)]
-    inputs[1], inputs[2] = b.transpose(inputs[1], (0, 2, 1)), b.transpose(inputs[2], (0, 2, 1))
+    inputs[1], inputs[2] = permuted(b, inputs[1], (0, 2, 1)), permuted(b, inputs[2], (0, 2, 1))
     parameters = [n.input(k) for k in range(8, 12)]
     default = ("Sigmoid", "Tanh", "Tanh")
     y = emit_recurrent(

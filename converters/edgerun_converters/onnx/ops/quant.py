@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from edgerun.dims import DimLike, maximum
 from edgerun.dtypes import DType, from_onnx
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
+from edgerun_converters.onnx.windows import filters_last, kernel_of, read_window
 
 
 @lowering("QuantizeLinear")
@@ -71,13 +71,13 @@ def qlinear_matmul(b: Builder, n: OnnxNode) -> None:
 @lowering("ConvInteger")
 def conv_integer(b: Builder, n: OnnxNode) -> None:
     x, w = n.input(0), n.input(1)
-    strides, pads, dilations = conv_geometry(b, n, x, w)
+    window = read_window(n, b.shape(x)[2:], kernel_of(b, n, w))
     y = b.one(
         "conv_integer",
         [b.to_channels_last(x), filters_last(b, w), scalar(b, n.input(2)), scalar(b, n.input(3))],
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
         group=int(n.attr("group", 1)),
     )
     n.bind(b.to_channels_first(y))
@@ -85,28 +85,23 @@ def conv_integer(b: Builder, n: OnnxNode) -> None:
 
 @lowering("QLinearConv")
 def qlinear_conv(b: Builder, n: OnnxNode) -> None:
-    n.bind(b.to_channels_first(emit_qlinear_conv(b, n, b.to_channels_last(n.input(0)), n.input(0))))
+    n.bind(b.to_channels_first(emit_qlinear_conv(b, n, b.to_channels_last(n.input(0)))))
 
 
-def emit_qlinear_conv(b: Builder, n: OnnxNode, x: str, geometry_of: str) -> str:
-    """qlinear_conv on the channels-last `x`; `geometry_of` is the same tensor channels first, or "" for x itself."""
+def emit_qlinear_conv(b: Builder, n: OnnxNode, x: str) -> str:
+    """qlinear_conv on the channels-last `x`, the other inputs as in QLinearConv."""
     _, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (n.input(k) for k in range(9))
-    strides, pads, dilations = conv_geometry(b, n, geometry_of or x, w, channels_last=not geometry_of)
+    window = read_window(n, b.shape(x)[1:-1], kernel_of(b, n, w))
     parameters = [scalar(b, p) for p in (x_scale, x_zero)]
     weights = [filters_last(b, w), scalar(b, w_scale), scalar(b, w_zero)]
     return b.one(
         "qlinear_conv",
         [x, *parameters, *weights, scalar(b, y_scale), scalar(b, y_zero), bias],
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
         group=int(n.attr("group", 1)),
     )
-
-
-def filters_last(b: Builder, w: str) -> str:
-    """Weights [O, C/group, *K] as [O, *K, C/group]."""
-    return b.transpose(w, (0, *range(2, b.rank(w)), 1))
 
 
 def scalar(b: Builder, parameter: str) -> str:
@@ -135,30 +130,3 @@ def _axis(b: Builder, x: str, axis: int) -> int:
             raise ShapeError(f"axis {axis} of a tensor of unknown rank")
         return axis
     return 0 if len(shape) <= 1 else b.axis(x, axis)
-
-
-def conv_geometry(
-    b: Builder, n: OnnxNode, x: str, w: str, *, channels_last: bool = False
-) -> tuple[tuple[int, ...], tuple[DimLike, ...], tuple[int, ...]]:
-    """(strides, pads, dilations) of a convolution with `auto_pad` resolved; w is [O, C/group, *K]."""
-    shape = b.shape(x)
-    spatial = len(shape) - 2
-    strides = tuple(int(s) for s in n.attr("strides", ())) or (1,) * spatial
-    dilations = tuple(int(d) for d in n.attr("dilations", ())) or (1,) * spatial
-    mode = n.attr("auto_pad", "NOTSET")
-    if mode == "VALID":
-        return strides, (0,) * (2 * spatial), dilations
-    if mode in ("NOTSET", ""):
-        return strides, tuple(int(p) for p in n.attr("pads", ())) or (0,) * (2 * spatial), dilations
-    if mode not in ("SAME_UPPER", "SAME_LOWER"):
-        raise UnsupportedError(f"there is no auto_pad mode {mode!r}")
-    sizes = shape[1:-1] if channels_last else shape[2:]
-    begins: list[DimLike] = []
-    ends: list[DimLike] = []
-    for size, kernel, stride, dilation in zip(sizes, b.shape(w)[2:], strides, dilations, strict=True):
-        out = (size + stride - 1) // stride
-        total = maximum((out - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        begins.append(small if mode == "SAME_UPPER" else total - small)
-        ends.append(total - small if mode == "SAME_UPPER" else small)
-    return strides, (*begins, *ends), dilations
