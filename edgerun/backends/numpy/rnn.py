@@ -223,9 +223,9 @@ class _Layer:
 
     def project(self, d: int) -> Array:
         """x W^T + bias of one direction for all steps: [T, B, G*H]."""
-        flat: Array = self.x.reshape(self.time * self.batch, -1) @ self.w[d].T
+        flat: Array = self.x.reshape(self.time * self.batch, self.x.shape[2]) @ self.w[d].T
         flat += self.bias[d]
-        return flat.reshape(self.time, self.batch, -1)
+        return flat.reshape(self.time, self.batch, flat.shape[1])
 
     def recurrence(self, d: int) -> Function:
         """The function h -> h R^T of one direction, [B, H] to [B, G*H]."""
@@ -273,9 +273,9 @@ class _QuantisedLayer(_Layer):
 
     def project(self, d: int) -> Array:
         w_scale, w_zero, _, _ = self.parameters
-        flat = self.x.reshape(self.time * self.batch, -1)
+        flat = self.x.reshape(self.time * self.batch, self.x.shape[2])
         product = _dynamic_product(flat, self.w[d], w_scale[d], w_zero[d]) + self.bias[d]
-        return product.reshape(self.time, self.batch, -1)
+        return product.reshape(self.time, self.batch, product.shape[1])
 
     def recurrence(self, d: int) -> Function:
         _, _, r_scale, r_zero = self.parameters
