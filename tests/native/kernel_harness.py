@@ -30,7 +30,7 @@ from edgerun.ops.registry import TensorType, infer
 CSRC = Path(native.__file__).parent / "csrc"
 GUARD = 256
 SOURCES = (
-    "elementwise", "copy", "reduce", "argreduce", "softmax", "pool", "norm", "gather", "scatter", "resize", "rnn",
+    "matmul", "elementwise", "copy", "reduce", "argreduce", "softmax", "pool", "norm", "gather", "scatter", "resize", "rnn",
     "topk", "scan", "quant", "qmatmul", "attention", "tree", "fft", "index",
 )  # fmt: skip
 LEVELS = {"sse2": "x86_64", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}

@@ -3,6 +3,8 @@
 #ifndef ER_DOT_ONLY
 #include "copy.c"
 #include "elementwise.c"
+#include "quant.c"
+#include "rnn.c"
 #include "topk.c"
 #include "scan.c"
 #include "scatter.c"

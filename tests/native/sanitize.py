@@ -1,0 +1,137 @@
+"""Builds of the runtime for tests: under sanitizers, with guard pages, by gcc.
+
+`python -m tests.native.sanitize fuzz SECONDS [PLAN...]` fuzzes for longer than the test does; `pool` runs the thread
+pool's stress test under the thread sanitizer.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgerun.backends.native.binding import host_arch
+from edgerun.backends.native.table import CSRC
+from edgerun.dims import symbol
+from edgerun.dtypes import DType
+from edgerun.plan import Plan, PlanNode, PlanTensor, Space, SymbolBounds, Weight, write
+from edgerun_packaging import zig
+
+SOURCES = Path(__file__).parent / "csrc"
+_TRAPS = ("-fsanitize=undefined", "-fsanitize-trap=undefined", "-fno-sanitize=alignment")
+
+
+def thread_sanitized_pool(out: Path) -> None:
+    """The pool's stress test under zig's thread sanitizer."""
+    target = zig.host_target()
+    arguments = ["-target", target.triple, "-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-D__SANITIZE_THREAD__"]
+    _zig([*arguments, f"-I{CSRC}", *_paths("pool_stress.c"), str(CSRC / "pool.c"), str(CSRC / "topology.c"), "-lpthread"], out)
+
+
+def plain_pool(out: Path) -> None:
+    """The pool's stress test as it ships."""
+    target = zig.host_target()
+    arguments = ["-target", target.triple, *zig.FLAGS, "-D_GNU_SOURCE", f"-I{CSRC}"]
+    _zig([*arguments, *_paths("pool_stress.c"), str(CSRC / "pool.c"), str(CSRC / "topology.c"), "-lpthread"], out)
+
+
+def fuzzer(out: Path) -> None:
+    """The plan fuzzer with all kernels: undefined behaviour traps, and plans and arenas end at guard pages."""
+    target = zig.host_target()
+    made = zig.objects(target, _sources("fuzz_plan.c"), ("-DER_GUARD_PAGES", "-D_GNU_SOURCE", *_TRAPS, "-g"))
+    zig.link(target, made, out, ["-O1", "-lm", "-lpthread"])
+
+
+def gcc_fuzzer(out: Path) -> None:
+    """The plan fuzzer with one kernel under gcc's address and undefined behaviour sanitizers."""
+    sources = [*zig.runtime_sources(), CSRC / "isa.c", *_sources("fuzz_plan.c")]
+    baseline = next(iter(zig.levels()[host_arch()]))
+    flags = [
+        "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DER_ONLY_BASELINE",
+        "-DER_BASELINE_CHECKS", f"-DER_ISA={baseline.symbol}", f'-DER_ISA_NAME="{baseline.name}"',
+        '-DER_KERNEL_SOURCES="copy_kernels.c"', '-DER_KERNEL_TABLE="copy_kernels.def"', f"-I{CSRC}", f"-I{SOURCES}",
+    ]  # fmt: skip
+    subprocess.run(["gcc", *flags, *map(str, sources), "-o", str(out), "-lpthread", "-lm"], check=True)
+
+
+def copy_plans(folder: Path) -> list[Path]:
+    """Plans that use every part of the format, with the kernel copy_bytes alone."""
+    n = symbol("N")
+    arch = host_arch()
+    f32 = DType.F32
+    fixed = Plan(
+        arch,
+        tensors=[
+            PlanTensor("x", f32, (2, 3), Space.ARENA, 0, 24),
+            PlanTensor("y", DType.U8, (24,), Space.ARENA, 64, 24),
+            PlanTensor("view", DType.I16, (12,), Space.ARENA, 64, 24, view=True),
+            PlanTensor("z", f32, (6,), Space.ARENA, 0, 24),
+            PlanTensor("w", f32, (4,), Space.WEIGHTS, 64, 16),
+            PlanTensor("c", f32, (2, 2), Space.ARENA, 128, 16),
+        ],
+        nodes=[
+            PlanNode("copy_bytes", (0,), (1,), (1, 2.5), "first"),
+            PlanNode("copy_bytes", (2,), (3,), (), "second", 192, 128, 3),
+            PlanNode("copy_bytes", (4,), (5,), (), "third"),
+        ],
+        inputs=[(0, "x")],
+        outputs=[(3, "z"), (5, "c")],
+        weights=[Weight(0, np.zeros(3, np.float32)), Weight(64, np.ones(4, np.float32))],
+        arena_bytes=320,
+        thread_scratch_bytes=128,
+        manifest={"a": [1, 2]},
+    )
+    free = Plan(
+        arch,
+        symbols=[SymbolBounds("N", 0, 9), SymbolBounds("M", 1, 9)],
+        tensors=[
+            PlanTensor("x", f32, (n, symbol("M"), 3), Space.ARENA, 0, 4 * 243),
+            PlanTensor("y", f32, (3 * n, symbol("M")), Space.ARENA, 1024, 4 * 243),
+            PlanTensor("z", f32, (symbol("M") * n * 3 // 1,), Space.ARENA, 2048, 4 * 243),
+        ],
+        nodes=[
+            PlanNode("copy_bytes", (0,), (1,), (n, (n + 5) // 2, n % 4), "a"),
+            PlanNode("copy_bytes", (1,), (2,), (), "b"),
+        ],
+        inputs=[(0, "x")],
+        outputs=[(2, "z"), (0, "same")],
+        arena_bytes=4096,
+    )
+    paths = []
+    for name, plan in (("fixed", fixed), ("free", free)):
+        path = folder / f"{name}.plan"
+        path.write_bytes(write(plan))
+        paths.append(path)
+    return paths
+
+
+def _sources(*names: str) -> list[Path]:
+    return [SOURCES / n for n in names]
+
+
+def _paths(*names: str) -> list[str]:
+    return [str(p) for p in _sources(*names)]
+
+
+def _zig(arguments: Sequence[str], out: Path) -> None:
+    subprocess.run([sys.executable, "-m", "ziglang", "cc", *arguments, "-o", str(out)], check=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """See the module's description."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if arguments[0] == "pool":
+            thread_sanitized_pool(folder / "pool")
+            return subprocess.run([str(folder / "pool"), "4", "100000"]).returncode
+        seconds, plans = arguments[1], list(arguments[2:]) or [str(p) for p in copy_plans(folder)]
+        fuzzer(folder / "fuzz")
+        return subprocess.run([str(folder / "fuzz"), "1", seconds, *plans]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
