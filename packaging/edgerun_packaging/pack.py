@@ -146,16 +146,16 @@ def _compile(graph: Graph, target: Target, options: Options) -> bytes:
 
 
 def _provenance(graph: Graph, source: Path | None) -> dict[str, Any]:
+    """Where the model came from: what the importer noted in the graph, else the file given."""
     meta = graph.meta
     record: dict[str, Any] = {
         "name": graph.name,
-        "file": None,
+        "file": meta.get("source") or (source.name if source else None),
         "sha256": meta.get("sha256"),
-        "opset": meta.get("opset"),
+        "opset": meta.get("opset_imports"),
+        "producer": meta.get("producer") or None,
+        "converter": meta.get("converter"),
     }
-    if meta.get("producer"):
-        record["producer"] = meta["producer"]
-    if source is not None:
-        record["file"] = source.name
+    if record["sha256"] is None and source is not None:
         record["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
     return record

@@ -26,7 +26,7 @@ static void print_io(const er_model *model, int outputs, int json) {
 static void print_text(const char *label, json_value v) {
   json_value plain = json_unquoted(v);
   if (plain.text) v = plain;
-  if (!v.text || !v.length) return;
+  if (!v.text || !v.length || (v.length == 4 && !memcmp(v.text, "null", 4))) return;
   out("%-12s ", label);
   for (size_t i = 0; i < v.length; i++) { /* control bytes of a hostile manifest stay off the terminal */
     unsigned char c = (unsigned char)v.text[i];
