@@ -44,7 +44,7 @@ def reshape(
     assert shape is not None
     if shape.shape is None or not is_static(shape.shape):
         return TensorType(x.dtype, None)
-    rank = int(shape.shape[0])  # type: ignore[arg-type]
+    rank = int(shape.shape[0])
     known = static_value(shape)
     if known is not None:
         return x.like(resolve_reshape(x, known.tolist(), allowzero))
@@ -108,7 +108,7 @@ def expand(x: TensorType, shape: TensorType | None = None, *, to: Shape | None =
     known = static_value(shape)
     if known is not None:
         return x.like(broadcast(x.shape, tuple(int(v) for v in known)))
-    rank = max(len(x.shape), int(shape.shape[0]))  # type: ignore[arg-type]
+    rank = max(len(x.shape), int(shape.shape[0]))
     return x.like(tuple(fresh_symbol("expand") for _ in range(rank)))
 
 
@@ -166,11 +166,11 @@ def slice_(
     if chosen is None:
         if axes is not None or starts.shape is None or not is_static(starts.shape):
             return x.like(tuple(fresh_symbol("slice") for _ in result))
-        chosen = np.arange(int(starts.shape[0]))  # type: ignore[arg-type]
+        chosen = np.arange(int(starts.shape[0]))
     for i, axis in enumerate(int(a) for a in chosen):
         axis = normalize_axis(axis, len(result))
         size = result[axis]
-        step = 1 if steps is None else None if values[3] is None else int(values[3][i])
+        step: int | None = 1 if steps is None else None if values[3] is None else int(values[3][i])
         if values[0] is not None and values[1] is not None and step is not None and isinstance(size, int):
             result[axis] = len(range(*slice(*_python_slice(int(values[0][i]), int(values[1][i]), step)).indices(size)))
         else:

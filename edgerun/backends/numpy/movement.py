@@ -109,7 +109,7 @@ def pad(
         )
         result[tuple(slice(b, b + n) for n, (b, _) in zip(cropped.shape, grow, strict=True))] = cropped
         return result
-    return np.pad(cropped, grow, mode="edge" if mode == "edge" else "reflect" if mode == "reflect" else "wrap")  # type: ignore[call-overload]
+    return np.pad(cropped, grow, mode="edge" if mode == "edge" else "reflect" if mode == "reflect" else "wrap")
 
 
 @kernel("tile")

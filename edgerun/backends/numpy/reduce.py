@@ -1,0 +1,143 @@
+"""NumPy kernels of the reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgerun.backends.numpy.registry import kernel
+from edgerun.dims import Dim, product
+from edgerun.dtypes import from_numpy
+from edgerun.errors import ShapeError
+
+Array = np.ndarray
+
+
+@kernel("reduce")
+def reduce(
+    x: Array,
+    axes: Array | None = None,
+    *,
+    kind: str,
+    over: tuple[int, ...] | None = None,
+    keepdims: bool = True,
+    noop_with_empty_axes: bool = False,
+) -> Array:
+    """See edgerun.ops.reduce.reduce. Object arrays of dimensions may be summed and multiplied."""
+    if over is None:
+        over = () if axes is None else tuple(int(a) for a in axes.reshape(-1).tolist())
+        if not over and not noop_with_empty_axes:
+            over = tuple(range(x.ndim))
+    over = tuple(a % x.ndim for a in over) if x.ndim else ()
+    if x.dtype == object:
+        return _reduce_dims(x, kind, over, keepdims)
+    if not over and kind in ("sum", "mean", "max", "min", "prod"):
+        return x.copy()
+    return _reduce(x, kind, over, keepdims)
+
+
+def _working(x: Array) -> Any:
+    """The type to accumulate in."""
+    dtype = from_numpy(x.dtype)
+    if dtype.is_float:
+        return x.dtype if x.dtype in (np.float32, np.float64) else np.float32
+    return x.dtype if x.dtype.itemsize >= 4 else np.int64
+
+
+def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array:
+    options: dict[str, Any] = {"axis": over, "keepdims": keepdims}
+    if kind in ("max", "min"):
+        return _extreme(x, kind, options)
+    wide = x.astype(_working(x), copy=False)
+    if kind in ("logsum", "logsumexp", "l2", "mean") and wide.dtype.kind != "f":
+        wide = wide.astype(np.float64)
+    if kind == "sum":
+        result = wide.sum(**options)
+    elif kind == "mean":
+        count = int(np.prod([x.shape[a] for a in over]))
+        result = wide.sum(**options) / np.asarray(count, wide.dtype)
+        if x.dtype.kind in "iu" and count:
+            result = np.trunc(result)
+    elif kind == "prod":
+        result = wide.prod(**options)
+    elif kind == "l1":
+        result = np.abs(wide).sum(**options)
+    elif kind == "sumsq":
+        result = (wide * wide).sum(**options)
+    elif kind == "l2":
+        result = np.sqrt((wide * wide).sum(**options))
+    elif kind == "logsum":
+        result = np.log(wide.sum(**options))
+    else:
+        largest = wide.max(axis=over, keepdims=True, initial=-np.inf)
+        shift = np.where(np.isfinite(largest), largest, 0)
+        result = np.log(np.exp(wide - shift).sum(**options)) + (shift if keepdims else np.squeeze(shift, over))
+    return np.asarray(result).astype(x.dtype, copy=False)
+
+
+def _extreme(x: Array, kind: str, options: dict[str, Any]) -> Array:
+    wide = x if from_numpy(x.dtype).value[2] == x.dtype.name and x.dtype.kind in "fiub" else x.astype(np.float32)
+    initial: Any
+    if wide.dtype.kind == "f":
+        initial = -np.inf if kind == "max" else np.inf
+    elif wide.dtype.kind == "b":
+        initial = kind != "max"
+    else:
+        limits = np.iinfo(wide.dtype)
+        initial = limits.min if kind == "max" else limits.max
+    function = np.maximum if kind == "max" else np.minimum
+    if wide.dtype.kind == "b":
+        function = np.logical_or if kind == "max" else np.logical_and
+    return np.asarray(function.reduce(wide, initial=initial, **options)).astype(x.dtype, copy=False)
+
+
+def _reduce_dims(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array:
+    if kind not in ("sum", "prod") or len(over) != x.ndim or not all(isinstance(v, int | Dim) for v in x.ravel()):
+        raise ShapeError(f"the {kind} of symbolic dimensions")
+    values = x.ravel().tolist()
+    total = product(values) if kind == "prod" else sum(values)
+    result = np.empty((1,) * x.ndim if keepdims else (), object)
+    result[...] = total
+    return result
+
+
+@kernel("argreduce")
+def argreduce(x: Array, *, kind: str, axis: int, keepdims: bool, last: bool = False) -> Array:
+    """See edgerun.ops.reduce.argreduce."""
+    find = np.argmax if kind == "max" else np.argmin
+    wide = x if x.dtype.kind in "fiub" else x.astype(np.float32)
+    if last:
+        index = x.shape[axis] - 1 - find(np.flip(wide, axis), axis=axis)
+    else:
+        index = find(wide, axis=axis)
+    result = np.asarray(index, np.int64)
+    return np.expand_dims(result, axis) if keepdims else result
+
+
+def _running(x: Array, axis: Array | None, over: int | None, exclusive: bool, reverse: bool, product_: bool) -> Array:
+    place = int(axis.reshape(())) if axis is not None else over
+    assert place is not None
+    wide = x.astype(_working(x), copy=False)
+    wide = np.flip(wide, place) if reverse else wide
+    result = (np.cumprod if product_ else np.cumsum)(wide, axis=place, dtype=wide.dtype)
+    if exclusive:
+        shifted = np.full_like(result, 1 if product_ else 0)
+        to, source = [slice(None)] * x.ndim, [slice(None)] * x.ndim
+        to[place], source[place] = slice(1, None), slice(None, -1)
+        shifted[tuple(to)] = result[tuple(source)]
+        result = shifted
+    result = np.flip(result, place) if reverse else result
+    return result.astype(x.dtype)
+
+
+@kernel("cumsum")
+def cumsum(x: Array, axis: Array | None = None, *, over: int | None = None, exclusive: bool, reverse: bool) -> Array:
+    """See edgerun.ops.reduce.cumsum."""
+    return _running(x, axis, over, exclusive, reverse, False)
+
+
+@kernel("cumprod")
+def cumprod(x: Array, axis: Array | None = None, *, over: int | None = None, exclusive: bool, reverse: bool) -> Array:
+    """See edgerun.ops.reduce.cumprod."""
+    return _running(x, axis, over, exclusive, reverse, True)
