@@ -36,8 +36,8 @@ def resize(
     `coordinate`, `nearest`: see `edgerun.ops.resample`; `policy` stretch | not_larger | not_smaller applies to `sizes`.
 
     Nearest takes any dtype. Linear and cubic take floats, computed in f32 (f64 for f64), and integers, computed in f64
-    and truncated toward zero within the dtype's range. Beyond the edge the edge repeats, or with `exclude_outside` the
-    weights there are dropped and the others scaled up.
+    and truncated toward zero (with `antialias` rounded) within the dtype's range. Beyond the edge the edge repeats, or
+    with `exclude_outside` the weights there are dropped and the others scaled up.
     """
     require(mode in MODES, f"there is no interpolation {mode!r}")
     require(coordinate in COORDINATES, f"there is no coordinate transformation {coordinate!r}")

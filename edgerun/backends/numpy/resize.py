@@ -52,9 +52,11 @@ def resize(
         y = np.where(outside, y.dtype.type(extrapolation), y)
     if integer and mode != "nearest":
         limits = np.iinfo(x.dtype)
-        # Weights such as 0.1 + 0.9 leave whole results a rounding error short of themselves.
         whole = np.rint(y)
-        y = np.clip(np.where(np.abs(y - whole) < 1e-6, whole, np.trunc(y)), limits.min, limits.max)
+        if not antialias:
+            # Weights such as 0.1 + 0.9 leave whole results a rounding error short of themselves.
+            whole = np.where(np.abs(y - whole) < 1e-6, whole, np.trunc(y))
+        y = np.clip(whole, limits.min, limits.max)
     return np.ascontiguousarray(y.astype(x.dtype, copy=False))
 
 

@@ -1,4 +1,4 @@
-"""Normalisation operators of ai.onnx. P-norm and mean-variance normalisation are composed here."""
+"""Layer, RMS, group, instance and local response normalisation of ai.onnx."""
 
 from __future__ import annotations
 
@@ -68,31 +68,6 @@ def lrn(b: Builder, n: OnnxNode) -> None:
         bias=float(n.attr("bias", 1.0)),
     )
     n.bind(b.to_channels_first(y))
-
-
-@lowering("LpNormalization")
-def lp_normalization(b: Builder, n: OnnxNode) -> None:
-    """x / norm along an axis; a vector of zeros stays zero."""
-    x, p = n.input(0), int(n.attr("p", 2))
-    if p not in (1, 2):
-        raise UnsupportedError(f"LpNormalization of order {p}")
-    norm = b.one("reduce", [x], kind=f"l{p}", over=(b.axis(x, int(n.attr("axis", -1))),))
-    zero = b.scalar("eq", norm, b.fill(norm, 0))
-    n.bind(b.scalar("div", x, b.scalar("where", zero, b.fill(norm, 1), norm)))
-
-
-@lowering("MeanVarianceNormalization")
-def mean_variance_normalization(b: Builder, n: OnnxNode) -> None:
-    """(x - mean) / (sqrt(variance) + 1e-9) over `axes`."""
-    x = n.input(0)
-    default: tuple[int, ...] = (0, 2, 3)
-    if n.opset < 9:
-        default = (0, 2, 3) if n.attr("across_channels", 0) == 0 else (0, 1, 2, 3)
-    over = tuple(sorted(b.axis(x, int(a)) for a in n.attr("axes", default)))
-    centred = b.scalar("sub", x, b.one("reduce", [x], kind="mean", over=over))
-    variance = b.one("reduce", [b.scalar("mul", centred, centred)], kind="mean", over=over)
-    deviation = b.scalar("sqrt", variance)
-    n.bind(b.scalar("div", centred, b.scalar("add", deviation, b.fill(deviation, 1e-9))))
 
 
 def _in_norm(b: Builder, x: str, parameter: str, axis: int, any_dtype: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Pooling of ai.onnx. It arrives channels first and runs channels last; global pooling becomes a reduction."""
+"""Pooling of ai.onnx. It arrives channels first and runs channels last."""
 
 from __future__ import annotations
 
@@ -69,24 +69,6 @@ def _order(n: OnnxNode) -> int:
     if p < 1 or p != int(p):
         raise UnsupportedError(f"a norm of order {p} is not supported")
     return int(p)
-
-
-@lowering("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(b: Builder, n: OnnxNode) -> None:
-    x = n.input(0)
-    kind = "mean" if n.op_type == "GlobalAveragePool" else "max"
-    n.bind(b.one("reduce", [x], kind=kind, over=tuple(range(2, b.rank(x)))))
-
-
-@lowering("GlobalLpPool")
-def global_lp_pool(b: Builder, n: OnnxNode) -> None:
-    x, p = n.input(0), _order(n)
-    over = tuple(range(2, b.rank(x)))
-    if p in (1, 2):
-        n.bind(b.one("reduce", [x], kind=f"l{p}", over=over))
-        return
-    powers = b.scalar("pow", b.scalar("abs", x), b.fill(x, p))
-    n.bind(b.scalar("pow", b.one("reduce", [powers], kind="sum", over=over), b.fill(x, 1 / p)))
 
 
 @lowering("MaxUnpool")
