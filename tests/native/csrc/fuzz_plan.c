@@ -13,7 +13,8 @@
 #include "memory.h"
 #include "plan_format.h"
 
-#define MAX_BYTES (1u << 20)
+#define MAX_BYTES (1u << 18)
+#define MAX_PLANS 64
 #define RUN_ARENA_LIMIT (1u << 20) /* larger arenas are only loaded */
 
 static uint64_t state;
@@ -109,20 +110,26 @@ static int try_plan(const uint8_t *plan, uint32_t bytes) {
   return accepted;
 }
 
-static uint8_t *read_plan(const char *path, uint32_t *bytes) {
-  uint8_t *data = malloc(MAX_BYTES);
-  FILE *f = fopen(path, "rb");
-  if (!f || !data) exit(2);
-  *bytes = (uint32_t)fread(data, 1, MAX_BYTES, f);
-  fclose(f);
-  return data;
+static uint8_t originals[MAX_PLANS][MAX_BYTES];
+static uint32_t sizes[MAX_PLANS];
+static int n_plans;
+
+static void read_plans(char **paths, int n) {
+  if (n > MAX_PLANS) exit(2);
+  for (n_plans = 0; n_plans < n; n_plans++) {
+    FILE *f = fopen(paths[n_plans], "rb");
+    if (!f) exit(2);
+    sizes[n_plans] = (uint32_t)fread(originals[n_plans], 1, MAX_BYTES, f);
+    fclose(f);
+  }
 }
 
-static int one_round(uint64_t seed, uint32_t round, char **paths, int n_paths) {
+static int one_round(uint64_t seed, uint32_t round) {
+  static uint8_t plan[MAX_BYTES];
   state = (seed + 1) * 0x9e3779b97f4a7c15u + round * 0xbf58476d1ce4e5b9u + 1;
   for (int i = 0; i < 8; i++) below(2);
-  uint32_t bytes, tables;
-  uint8_t *plan = read_plan(paths[below((uint32_t)n_paths)], &bytes);
+  uint32_t number = below((uint32_t)n_plans), bytes = sizes[number], tables;
+  memcpy(plan, originals[number], bytes);
   er_pheader h;
   memcpy(&h, plan, sizeof h);
   tables = bytes;
@@ -134,14 +141,13 @@ static int one_round(uint64_t seed, uint32_t round, char **paths, int n_paths) {
   for (uint32_t n = 1 + below(3); n; n--) mutate(plan, bytes, tables);
   if (below(20) == 0) bytes = below(bytes);
   if (bytes >= sizeof h && below(50)) repair_checksum(plan, bytes);
-  int accepted = try_plan(plan, bytes);
-  free(plan);
-  return accepted;
+  return try_plan(plan, bytes);
 }
 
 int main(int argc, char **argv) {
   if (argc > 4 && !strcmp(argv[1], "--replay")) {
-    printf("accepted: %d\n", one_round(strtoull(argv[2], NULL, 10), (uint32_t)atoi(argv[3]), argv + 4, argc - 4));
+    read_plans(argv + 4, argc - 4);
+    printf("accepted: %d\n", one_round(strtoull(argv[2], NULL, 10), (uint32_t)atoi(argv[3])));
     return 0;
   }
   if (argc < 4) return 2;
@@ -149,20 +155,17 @@ int main(int argc, char **argv) {
   time_t end = time(NULL) + atoi(argv[2]);
   uint32_t rounds = 0, accepted = 0;
   char note[64];
-  for (int i = 3; i < argc; i++) { /* the originals are fine */
-    uint32_t bytes;
-    uint8_t *plan = read_plan(argv[i], &bytes);
-    state = 88172645463325252u;
-    if (!try_plan(plan, bytes)) return printf("%s is refused unchanged\n", argv[i]), 1;
-    free(plan);
-  }
+  read_plans(argv + 3, argc - 3);
+  state = 88172645463325252u;
+  for (int i = 0; i < n_plans; i++) /* the originals are fine */
+    if (!try_plan(originals[i], sizes[i])) return printf("%s is refused unchanged\n", argv[i + 3]), 1;
   while (time(NULL) < end)
     for (int k = 0; k < 20; k++) {
       /* For a crash: the last line says which mutant it was. */
       int length = snprintf(note, sizeof note, "\r%u", rounds);
       if (write(2, note, (size_t)length) < 0) return 2;
       alarm(30);
-      accepted += (uint32_t)one_round(seed, rounds++, argv + 3, argc - 3);
+      accepted += (uint32_t)one_round(seed, rounds++);
     }
   printf("%u rounds, %u accepted\n", rounds, accepted);
   return 0;

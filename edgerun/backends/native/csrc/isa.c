@@ -2,7 +2,13 @@
  * -DER_ISA=avx2 (symbol suffix) and -DER_ISA_NAME='"avx2"'; the weakest level also gets -DER_BASELINE_CHECKS and holds
  * the check functions. -DER_DOT_ONLY: only kernels that gain from integer dot products. */
 #include "kernel.h"
-#include "kernels/all.c"
+
+/* A test may compile another list of kernels. */
+#ifndef ER_KERNEL_SOURCES
+#define ER_KERNEL_SOURCES "kernels/all.c"
+#define ER_KERNEL_TABLE "kernels.def"
+#endif
+#include ER_KERNEL_SOURCES
 
 #define ER_JOIN2(a, b) a##_##b
 #define ER_JOIN(a, b) ER_JOIN2(a, b)
@@ -14,7 +20,7 @@ static const er_run_fn run_functions[] = {
 #define ER_KERNEL(name, file, contract) run_##name,
 #endif
 #define ER_KERNEL_DOT(name, file, contract) run_##name,
-#include "kernels.def"
+#include ER_KERNEL_TABLE
     NULL,
 };
 extern const er_isa_level ER_JOIN(er_level, ER_ISA);
@@ -24,7 +30,7 @@ const er_isa_level ER_JOIN(er_level, ER_ISA) = {ER_ISA_NAME, run_functions};
 extern const er_check_fn er_check_functions[];
 const er_check_fn er_check_functions[] = {
 #define ER_KERNEL(name, file, contract) check_##name,
-#include "kernels.def"
+#include ER_KERNEL_TABLE
     NULL,
 };
 #endif

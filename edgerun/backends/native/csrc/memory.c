@@ -20,6 +20,26 @@ size_t er_memory_limit(void) { return SIZE_MAX / 2; }
 
 #define HUGE_PAGES_FROM ((size_t)8 << 20) /* below, rounding up to huge pages costs more memory than it saves time */
 
+#ifdef ER_GUARD_PAGES
+/* For the fuzzer: what is taken ends (but for its 64-byte rounding) at a page that cannot be touched. */
+static size_t guarded(size_t bytes, size_t *front) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), rounded = (bytes + 63) / 64 * 64;
+  size_t whole = (rounded + page - 1) / page * page;
+  *front = whole - rounded;
+  return whole + page;
+}
+void *er_pages_take(size_t bytes) {
+  size_t front, whole = guarded(bytes, &front), page = (size_t)sysconf(_SC_PAGESIZE);
+  uint8_t *pages = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return NULL;
+  mprotect(pages + whole - page, page, PROT_NONE);
+  return pages + front;
+}
+void er_pages_give(void *pages, size_t bytes) {
+  size_t front, whole = guarded(bytes, &front);
+  if (pages) munmap((uint8_t *)pages - front, whole);
+}
+#else
 void *er_pages_take(size_t bytes) {
   void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return NULL;
@@ -32,6 +52,7 @@ void *er_pages_take(size_t bytes) {
 void er_pages_give(void *pages, size_t bytes) {
   if (pages) munmap(pages, bytes);
 }
+#endif
 
 size_t er_memory_limit(void) {
   long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);

@@ -3,9 +3,13 @@
 #include "edgerun.h"
 #include "plan.h"
 
+#ifndef ER_KERNEL_TABLE
+#define ER_KERNEL_TABLE "kernels.def"
+#endif
+
 const char *const er_kernel_names[] = {
 #define ER_KERNEL(name, file, contract) #name,
-#include "kernels.def"
+#include ER_KERNEL_TABLE
     NULL,
 };
 
