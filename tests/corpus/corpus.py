@@ -57,7 +57,7 @@ def models() -> list[CorpusModel]:
                 continue
             quantised = "quant" in row["flags"] or "fp16" in row["flags"]
             noise = float(row["ort_noise"] or 0)
-            tolerance = max(QUANTISED_TOLERANCE, noise) if quantised else TOLERANCE
+            tolerance = max(QUANTISED_TOLERANCE, 1.01 * noise) if quantised else TOLERANCE
             if noise > TOLERANCE and not quantised:
                 tolerance = 3 * noise
             found.append(CorpusModel(row["file"].removesuffix(".onnx"), path, io, tolerance))
