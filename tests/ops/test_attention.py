@@ -207,7 +207,7 @@ def test_order_of_the_keys_does_not_matter(seed, length, steps):
 def test_one_call_equals_two_with_a_cache(seed, first, second):
     q, k, v = heads(steps=first + second, length=first + second, seed=seed)
     (whole,) = node(q, k, v, is_causal=1).edgerun()
-    head, tail = [a[:, :, :first] for a in (q, k, v)], [a[:, :, first:] for a in (q, k, v)]
-    begin, past_k, past_v = node(*head, outputs=3, is_causal=1).edgerun()
-    end, _, _ = node(*tail, None, past_k, past_v, outputs=3, is_causal=1).edgerun()
+    (q0, k0, v0), (q1, k1, v1) = ([a[:, :, part] for a in (q, k, v)] for part in (slice(first), slice(first, None)))
+    begin, past_k, past_v = node(q0, k0, v0, outputs=3, is_causal=1).edgerun()
+    end, _, _ = node(q1, k1, v1, None, past_k, past_v, outputs=3, is_causal=1).edgerun()
     np.testing.assert_allclose(np.concatenate([begin, end], axis=2), whole, atol=1e-5)

@@ -14,8 +14,8 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(f32)
 
 
-def node(op_type, inputs, outputs=1, wanted=(), **attributes):
-    return NodeCase(op_type, inputs, attributes, outputs=outputs, opset=1, domain=MS, wanted=wanted)
+def node(op_type, inputs, outputs=1, wanted=(), constant=(), **attributes):
+    return NodeCase(op_type, inputs, attributes, outputs=outputs, opset=1, domain=MS, wanted=wanted, constant=constant)
 
 
 @pytest.mark.parametrize("beta", [False, True])
@@ -117,7 +117,7 @@ def test_inverse():
 def test_operators_that_the_standard_took_over():
     node("Trilu", {"x": normal(3, 4), "k": np.array(1)}, upper=0).check()
     node("GridSample", {"x": normal(1, 2, 4, 4), "g": normal(1, 3, 3, 2, seed=1) / 2}, align_corners=1).check()
-    node("ExpandDims", {"x": normal(3, 4), "a": np.array(1, np.int32)}).check()
+    node("ExpandDims", {"x": normal(3, 4), "a": np.array(1, np.int32)}, constant=("a",)).check()
 
 
 def test_unique():

@@ -242,11 +242,8 @@ def test_automatic_padding(auto_pad):
 @pytest.mark.parametrize("group", [1, 2, 4])
 def test_quantised_convolution(group, per_channel):
     x, w = conv_inputs(group=group, filters=8)
-    count = 8 if per_channel else 1
-    w_scale = RNG.uniform(0.01, 0.02, count).astype(f32)
-    w_zero = np.zeros(count, np.int8)
-    if not per_channel:
-        w_scale, w_zero = w_scale.reshape(()), w_zero.reshape(())
+    shape = (8,) if per_channel else ()
+    w_scale, w_zero = np.asarray(RNG.uniform(0.01, 0.02, shape), f32), np.zeros(shape, np.int8)
     inputs = {
         "x": x, "xs": np.array(0.03, f32), "xz": np.array(120, np.uint8), "w": w, "ws": w_scale, "wz": w_zero,
         "ys": np.array(0.35, f32), "yz": np.array(100, np.uint8),
@@ -259,7 +256,7 @@ def test_quantised_convolution(group, per_channel):
 def test_quantised_matmul():
     a = RNG.integers(0, 256, (2, 4, 9)).astype(np.uint8)
     b = RNG.integers(-128, 128, (9, 5)).astype(np.int8)
-    inputs = {
+    inputs: dict[str, np.ndarray] = {
         "a": a, "as": np.array(0.02, f32), "az": np.array(110, np.uint8), "b": b,
         "bs": RNG.uniform(0.01, 0.03, 5).astype(f32), "bz": np.zeros(5, np.int8),
         "ys": np.array(0.1, f32), "yz": np.array(120, np.uint8),
