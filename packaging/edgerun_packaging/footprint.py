@@ -12,8 +12,9 @@ from edgerun_packaging.budgets import Footprint, Part, Remedy
 from edgerun_packaging.elf import Audit
 
 PAGE = 4096
-TOUCHED_TEXT = 0.65
-"""Share of code and constants that one run touches: one ISA level, plus what fault-around maps beside it."""
+TOUCHED_TEXT, TOUCHED_TEXT_PER_KERNEL = 0.41, 0.04
+"""Shares of code and constants that a run touches (with what the kernel's fault-around maps beside them): of any model,
+and in addition for each kernel it uses."""
 PROCESS_BYTES = 60 * 1024
 """Initial stack, vdso, auxiliary vector."""
 THREAD_STACK_BYTES = 16 * 1024
@@ -34,7 +35,9 @@ def predict(plan: PlanReader, stub: Audit, stub_bytes: int, *, padding: int, ext
         Part("golden vectors and manifest", extras),
         Part("weights", weights),
     ]
-    code = int(TOUCHED_TEXT * (stub.text_bytes + stub.rodata_bytes))
+    kernels = len({node.kernel for node in plan.nodes})
+    share = min(TOUCHED_TEXT + TOUCHED_TEXT_PER_KERNEL * kernels, 1.0)
+    code = int(share * (stub.text_bytes + stub.rodata_bytes))
     ram = [
         Part("text and constants", _pages(code)),
         Part("data", _pages(stub.data_bytes)),

@@ -53,7 +53,8 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
 
     computed = NumpyExecutor(graph).run(inputs, observer=observe)
     outputs = [np.asarray(given.get(name, computed[name])) for name in graph.outputs]
-    vectors = [Vector(0, i, _bytes(a), 0.0, 0.0) for i, a in enumerate(inputs.values())]
+    # Drawn inputs are not stored: the launcher draws them again from the seed.
+    vectors = [Vector(0, i, _bytes(a) if given else b"", 0.0, 0.0) for i, a in enumerate(inputs.values())]
     for i, array in enumerate(outputs):
         vectors.append(Vector(0, len(inputs) + i, _bytes(array), *tolerance(array)))
     vectors += [v for layer in layers if (v := _layer_vector(layer, kept.get(layer.tensor))) is not None]

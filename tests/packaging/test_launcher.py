@@ -136,7 +136,7 @@ def test_wrong_commands_are_explained(model: Path, tmp_path: Path) -> None:
         (["run", "--wrong"], 2, "--wrong"),
         (["run", "--input"], 2, "needs a value"),
         (["bench", "--threads", "0"], 2, "--threads"),
-        (["bench", "--input", "image=-"], 5, "standard input"),
+        (["bench", "--input", "image=-"], 5, "standard input ends too early"),
         (["info", "--format", "xml"], 2, "table or json"),
         (["info", "--isa", "quantum"], 3, "quantum"),
         (["info", "more"], 2, "one word too many"),

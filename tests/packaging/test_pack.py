@@ -31,7 +31,7 @@ def test_the_stub_is_static_and_small(packed: Callable[[str], Path]) -> None:
         footer = read_footer(path)
         stub = audit(path.read_bytes()[: footer.stub_bytes])
         assert stub.static and stub.machine == arch and not stub.executable_stack
-        assert footer.stub_bytes < 1_000_000
+        assert footer.stub_bytes < (2_000_000 if arch == "x86_64" else 1_000_000)  # x86-64 carries three ISA levels
         assert path.stat().st_mode & 0o777 == 0o755
 
 

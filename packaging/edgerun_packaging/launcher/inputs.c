@@ -88,26 +88,27 @@ static void parse_shape(const char *text, array_type *type) {
 }
 
 static void open_feed(feed *f, const char *value, const char *input_name) {
-  if (!strcmp(value, "zeros")) f->kind = FROM_ZEROS;
-  else if (!strcmp(value, "random")) f->kind = FROM_RANDOM;
-  else {
-    f->kind = FROM_FILE;
-    f->file = source_open(value);
-    if (ends_with(value, ".npz")) {
-      source whole = f->file;
-      if (!npz_open(&f->file, input_name)) {
-        f->file = whole;
-        if (!npz_open(&f->file, NULL)) fail(EXIT_USAGE, "%s has no member '%s'", value, input_name);
-      }
-      npy_read_header(&f->file, &f->type);
-    } else if (ends_with(value, ".npy") || !strcmp(value, "-")) {
-      npy_read_header(&f->file, &f->type);
-    } else if (ends_with(value, ".raw") || ends_with(value, ".bin")) {
-      f->type.dtype = 0;
-      f->type.bytes = f->file.left;
-    } else {
-      fail(EXIT_USAGE, "cannot tell what '%s' is; an input is .npy, .npz, .raw, random, zeros or -", value);
+  if (!strcmp(value, "zeros") || !strcmp(value, "random")) {
+    f->kind = *value == 'z' ? FROM_ZEROS : FROM_RANDOM;
+    return;
+  }
+  int is_npz = ends_with(value, ".npz"), is_npy = ends_with(value, ".npy") || !strcmp(value, "-");
+  if (!is_npz && !is_npy && !ends_with(value, ".raw") && !ends_with(value, ".bin"))
+    fail(EXIT_USAGE, "cannot tell what '%s' is; an input is .npy, .npz, .raw, random, zeros or -", value);
+  f->kind = FROM_FILE;
+  f->file = source_open(value);
+  if (is_npz) {
+    source whole = f->file;
+    if (!npz_open(&f->file, input_name)) {
+      f->file = whole;
+      if (!npz_open(&f->file, NULL)) fail(EXIT_USAGE, "%s has no member '%s'", value, input_name);
     }
+  }
+  if (is_npz || is_npy) {
+    npy_read_header(&f->file, &f->type);
+  } else {
+    f->type.dtype = 0;
+    f->type.bytes = f->file.left;
   }
 }
 

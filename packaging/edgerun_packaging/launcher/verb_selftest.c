@@ -62,12 +62,20 @@ static void compare(const er_io_info *info, const er_pgolden *g, const void *got
         (double)g->rtol);
 }
 
+/* Inputs that were drawn at pack time are stored as nothing but their seed. */
 static void fill_set(bound *b, const packed *p, const er_pgolden *golden, uint32_t n, uint32_t set) {
   er_io_info info;
+  char path[32];
+  snprintf(path, sizeof path, "golden.%u.seed", set);
+  double seed = json_number(json_find(manifest(p), path), -1);
   for (uint32_t i = 0; i < n; i++) {
     if (golden[i].set != set || golden[i].io >= (uint32_t)b->n_inputs) continue;
-    er_input_info(b->model, (int)golden[i].io, &info);
-    memcpy(er_input_data(b->model, (int)golden[i].io), golden_data(p, &golden[i], info.bytes, info.name), info.bytes);
+    int k = (int)golden[i].io;
+    er_input_info(b->model, k, &info);
+    if (golden[i].bytes == 0 && seed >= 0)
+      fill_random(er_input_data(b->model, k), info.dtype, info.bytes, (uint64_t)seed + golden[i].io);
+    else
+      memcpy(er_input_data(b->model, k), golden_data(p, &golden[i], info.bytes, info.name), info.bytes);
   }
 }
 
