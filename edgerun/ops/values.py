@@ -29,7 +29,12 @@ def infer_values(
     """`infer`, plus the elements of the outputs where they can be told. Same errors."""
     types = infer(name, inputs, attrs, node_name)
     row = spec(name)
-    if not row.pure or not row.fold or any(t.value is not None for t in types) or any(isinstance(a, Graph) for a in attrs.values()):
+    if (
+        not row.pure
+        or not row.fold
+        or any(t.value is not None for t in types)
+        or any(isinstance(a, Graph) for a in attrs.values())
+    ):
         return types
     if not any(i is not None for i in inputs):
         return types
