@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from edgerun.dims import Dim, DimLike, free_symbols
 from edgerun.dtypes import DType
 from edgerun.graph import Graph, Shape
+from edgerun.ops.optional import WRAPPED
 from edgerun.ops.registry import TensorType, fresh_symbol, normalize_axis, op, require, tensor_type
 from edgerun.ops.sequence import common_shape
 
@@ -114,7 +115,11 @@ def output_types(body: Graph) -> list[TensorType]:
 
 
 def join(a: TensorType, b: TensorType) -> TensorType:
-    """The type of a value that is either `a` or `b`. Raises ShapeError when dtype or kind differ."""
+    """The type of a value that is either `a` or `b`: an optional when one of them is.
+
+    Raises ShapeError when dtype or kind differ otherwise.
+    """
+    a, b = as_optional(a, b), as_optional(b, a)
     require(
         a.dtype is b.dtype and a.kind == b.kind,
         f"a {a.kind} of {a.dtype.short} may also be a {b.kind} of {b.dtype.short}",
@@ -126,6 +131,12 @@ def join(a: TensorType, b: TensorType) -> TensorType:
     return TensorType(
         a.dtype, tuple(x if x == y else fresh_symbol("either") for x, y in zip(a.shape, b.shape, strict=True))
     )
+
+
+def as_optional(t: TensorType, other: TensorType) -> TensorType:
+    """`t` as a present optional when `other` is an optional of its kind."""
+    wraps = WRAPPED.get(t.kind) == other.kind
+    return TensorType(t.dtype, t.shape, kind=other.kind) if wraps else t
 
 
 def _symbols(types: Sequence[TensorType]) -> set[str]:

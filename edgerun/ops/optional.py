@@ -11,14 +11,15 @@ from edgerun.ops.registry import TensorType, op, require
 from edgerun.ops.sequence import element
 
 _CONTENT = {"optional": "tensor", "optional_sequence": "sequence"}
-_WRAPPED = {"tensor": "optional", "sequence": "optional_sequence"}
+WRAPPED = {"tensor": "optional", "sequence": "optional_sequence"}
+"""Kind of a value -> kind of an optional of it."""
 
 
 @op("optional")
 def optional(x: TensorType) -> TensorType:
     """`x` as a present optional."""
-    require(x.kind in _WRAPPED, f"there is no optional of a {x.kind}")
-    return TensorType(x.dtype, x.shape, kind=_WRAPPED[x.kind])
+    require(x.kind in WRAPPED, f"there is no optional of a {x.kind}")
+    return TensorType(x.dtype, x.shape, kind=WRAPPED[x.kind])
 
 
 @op("optional")

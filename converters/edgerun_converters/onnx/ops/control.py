@@ -8,7 +8,7 @@ from edgerun.dims import Dim, DimLike, free_symbols, maximum
 from edgerun.dtypes import DType
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.graph import Graph
-from edgerun.ops.control import output_types
+from edgerun.ops.control import as_optional, output_types
 from edgerun.ops.registry import TensorType, fresh_symbol, normalize_axis, require
 from edgerun.ops.sequence import common_shape, element
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
@@ -172,6 +172,7 @@ def _settle(
 
 def _widen(given: TensorType, result: TensorType, index: int) -> TensorType:
     """`given`, made as general as needed to hold `result` too."""
+    given, result = as_optional(given, result), as_optional(result, given)
     require(
         given.dtype is result.dtype and given.kind == result.kind,
         f"carried value {index} is a {given.kind} of {given.dtype.short} at first, then a {result.kind} of "
