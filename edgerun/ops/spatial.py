@@ -37,7 +37,7 @@ def grid_sample(
 def affine_grid(
     theta: TensorType, size: TensorType | None = None, *, to: tuple[DimLike, ...] | None = None, align_corners: bool
 ) -> TensorType:
-    """The sampling grid of an affine map: theta [N, n, n + 1] -> [N, *S, n] for maps of shape `to` or `size` [N, C, *S].
+    """The sampling grid of affine maps: theta [N, n, n + 1] -> [N, *S, n] for shapes `to` or `size` [N, C, *S].
 
     Cell centres in normalised coordinates (see grid_sample), extended by 1, times theta transposed. An axis of one cell
     has the coordinate 0.
