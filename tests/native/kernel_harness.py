@@ -31,9 +31,12 @@ CSRC = Path(native.__file__).parent / "csrc"
 GUARD = 256
 SOURCES = (
     "matmul", "elementwise", "copy", "reduce", "argreduce", "softmax", "pool", "norm", "gather", "scatter", "resize", "rnn",
-    "topk", "scan", "quant", "qmatmul", "attention", "tree", "fft", "index",
+    "topk", "scan", "quant", "qmatmul", "qconv", "nbits", "attention", "tree", "fft", "index",
 )  # fmt: skip
-LEVELS = {"sse2": "x86_64", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}
+LEVELS = {
+    "sse2": "x86_64", "avx2": "x86_64_v3", "avx512": "x86_64_v4", "avxvnni": "x86_64_v3+avxvnni",
+    "avx512vnni": "x86_64_v4+avx512vnni",
+}  # fmt: skip
 
 _HARNESS = """
 #define ER_BASELINE_CHECKS
@@ -71,6 +74,12 @@ def levels() -> list[str]:
     """ISA levels of this CPU, weakest first."""
     flags = Path("/proc/cpuinfo").read_text()
     return ["sse2"] + (["avx2"] if " avx2 " in flags else []) + (["avx512"] if " avx512bw " in flags else [])
+
+
+def dot_levels() -> list[str]:
+    """Levels of this CPU with integer dot products."""
+    flags = Path("/proc/cpuinfo").read_text()
+    return (["avxvnni"] if " avx_vnni " in flags else []) + (["avx512vnni"] if " avx512_vnni " in flags else [])
 
 
 def kernel_files() -> dict[str, str]:

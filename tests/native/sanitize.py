@@ -29,7 +29,17 @@ def thread_sanitized_pool(out: Path) -> None:
     """The pool's stress test under zig's thread sanitizer."""
     target = zig.host_target()
     arguments = ["-target", target.triple, "-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-D__SANITIZE_THREAD__"]
-    _zig([*arguments, f"-I{CSRC}", *_paths("pool_stress.c"), str(CSRC / "pool.c"), str(CSRC / "topology.c"), "-lpthread"], out)
+    _zig(
+        [
+            *arguments,
+            f"-I{CSRC}",
+            *_paths("pool_stress.c"),
+            str(CSRC / "pool.c"),
+            str(CSRC / "topology.c"),
+            "-lpthread",
+        ],
+        out,
+    )
 
 
 def plain_pool(out: Path) -> None:

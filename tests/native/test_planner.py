@@ -48,7 +48,8 @@ class Program:
         fits = [
             n
             for n in self.tensors
-            if like is None or all(a == b or i == axis for i, (a, b) in enumerate(zip(self.shape(n), like, strict=True)))
+            if like is None
+            or all(a == b or i == axis for i, (a, b) in enumerate(zip(self.shape(n), like, strict=True)))
         ]
         return self.rng.choice(fits[-6:]) if fits else None
 
@@ -86,7 +87,10 @@ class Program:
                 return
             second = self.shape(y)
             out = self.tensor((rows + second[0], columns) if axis == 0 else (rows, columns + second[1]))
-            places = (Placement(x, out, 0, axis == 1), Placement(y, out, rows * columns if axis == 0 else columns, axis == 1))
+            places = (
+                Placement(x, out, 0, axis == 1),
+                Placement(y, out, rows * columns if axis == 0 else columns, axis == 1),
+            )
             self.emit(f"concat{axis}", [x, y], out, placements=places if x != y else ())
 
 
@@ -196,7 +200,9 @@ def test_leading_concat_is_free_and_trailing_concat_needs_strided_kernels() -> N
         for n in nodes:
             n.strided_outputs = (0,) if strided else ()
         nodes.append(
-            NativeNode("concat", ["a", "b"], ["y"], [], placements=(Placement("a", "y", 0, True), Placement("b", "y", 3, True)))
+            NativeNode(
+                "concat", ["a", "b"], ["y"], [], placements=(Placement("a", "y", 0, True), Placement("b", "y", 3, True))
+            )
         )
         return plan_memory(nodes, tensors, ["x"], ["y"], {})
 

@@ -3,6 +3,7 @@
 #ifndef ER_DOT_ONLY
 #include "copy.c"
 #include "elementwise.c"
+#include "nbits.c"
 #include "quant.c"
 #include "rnn.c"
 #include "topk.c"
@@ -22,3 +23,5 @@
 #include "conv_transpose.c"
 #include "winograd.c"
 #endif
+#include "qmatmul.c"
+#include "qconv.c"
