@@ -155,24 +155,30 @@ static int check_latency(const packed *p, const options *o, const row *rows, int
   return best > limit ? EXIT_NEGATIVE : EXIT_OK;
 }
 
+/* A native process of ours maps no file but its own: more file pages mean an emulator's memory, not the model's. */
+static const char *why_not_measured(const packed *p, memory_use use) {
+  if (use.rss_peak < 0) return "no /proc";
+  return use.file > (int64_t)p->file_bytes + 65536 ? "running under an emulator" : NULL;
+}
+
 static void print_memory(const packed *p, const options *o, memory_use use) {
-  double predicted = json_number(json_find(manifest(p), "ram_bytes"), -1);
+  double predicted = json_number(json_find(manifest(p), "ram_bytes"), -1), peak = (double)use.rss_peak;
+  const char *unknown = why_not_measured(p, use);
   if (o->json) {
     out("], \"memory\": {\"rss_peak_bytes\": ");
-    out(use.rss_peak < 0 ? "null" : "%lld", (long long)use.rss_peak);
-    json_or_null("rss_anonymous_bytes", (double)use.anonymous);
-    json_or_null("rss_file_bytes", (double)use.file);
+    out(unknown ? "null" : "%lld", (long long)use.rss_peak);
+    json_or_null("rss_anonymous_bytes", unknown ? -1 : (double)use.anonymous);
+    json_or_null("rss_file_bytes", unknown ? -1 : (double)use.file);
     json_or_null("ram_predicted_bytes", predicted);
     out("}");
     return;
   }
   out("peak RSS ");
-  if (use.rss_peak < 0) out("not measured (no /proc)");
-  else
-    out("%.2f MB (anonymous %.2f, file %.2f)", (double)use.rss_peak / 1e6, (double)use.anonymous / 1e6,
-        (double)use.file / 1e6);
+  if (unknown) out("not measured (%s)", unknown);
+  else out("%.2f MB (anonymous %.2f, file %.2f)", peak / 1e6, (double)use.anonymous / 1e6, (double)use.file / 1e6);
   if (predicted >= 0) out(", predicted %.2f MB", predicted / 1e6);
-  if (predicted >= 0 && use.rss_peak > 0) out(" (%+.1f %%)", 100 * (predicted / (double)use.rss_peak - 1));
+  if (p->header->n_symbols) out(" for the largest shapes");
+  else if (predicted >= 0 && !unknown) out(" (%+.1f %%)", 100 * (predicted / peak - 1));
   out("\n");
 }
 

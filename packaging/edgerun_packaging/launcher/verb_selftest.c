@@ -74,8 +74,7 @@ static void fill_set(bound *b, const packed *p, const er_pgolden *golden, uint32
     er_input_info(b->model, k, &info);
     if (golden[i].bytes == 0 && seed >= 0)
       fill_random(er_input_data(b->model, k), info.dtype, info.bytes, (uint64_t)seed + golden[i].io);
-    else
-      memcpy(er_input_data(b->model, k), golden_data(p, &golden[i], info.bytes, info.name), info.bytes);
+    else memcpy(er_input_data(b->model, k), golden_data(p, &golden[i], info.bytes, info.name), info.bytes);
   }
 }
 
