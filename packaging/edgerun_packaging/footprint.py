@@ -12,9 +12,10 @@ from edgerun_packaging.budgets import Footprint, Part, Remedy
 from edgerun_packaging.elf import Audit
 
 PAGE = 4096
-TOUCHED_TEXT, TOUCHED_TEXT_PER_KERNEL = 0.41, 0.04
-"""Shares of code and constants that a run touches (with what the kernel's fault-around maps beside them): of any model,
-and in addition for each kernel it uses."""
+TOUCHED_CODE = {"x86_64": (500_000, 35_000)}
+"""Bytes of code and constants that a run touches, with what the kernel's fault-around maps beside them: of any model,
+and in addition for each kind of kernel. x86-64 is larger because it carries several ISA levels."""
+TOUCHED_CODE_ELSEWHERE = (200_000, 16_000)
 PROCESS_BYTES = 60 * 1024
 """Initial stack, vdso, auxiliary vector."""
 THREAD_STACK_BYTES = 16 * 1024
@@ -36,8 +37,8 @@ def predict(plan: PlanReader, stub: Audit, stub_bytes: int, *, padding: int, ext
         Part("weights", weights),
     ]
     kernels = len({node.kernel for node in plan.nodes})
-    share = min(TOUCHED_TEXT + TOUCHED_TEXT_PER_KERNEL * kernels, 1.0)
-    code = int(share * (stub.text_bytes + stub.rodata_bytes))
+    base, each = TOUCHED_CODE.get(stub.machine, TOUCHED_CODE_ELSEWHERE)
+    code = min(base + each * kernels, stub.text_bytes + stub.rodata_bytes)
     ram = [
         Part("text and constants", _pages(code)),
         Part("data", _pages(stub.data_bytes)),
