@@ -22,6 +22,12 @@ def copy(x: TensorType) -> TensorType:
     return TensorType(x.dtype, x.shape, kind=x.kind)
 
 
+@op("control", fold=False)
+def fail(*, message: str, types: tuple[tuple[DType, Shape | None], ...]) -> tuple[TensorType, ...]:
+    """An error when it runs: a branch whose shapes contradict each other, which other inputs would have taken."""
+    return tuple(TensorType(dtype, shape) for dtype, shape in types)
+
+
 @op("control", name="if")
 def if_(condition: TensorType, *, then_branch: Graph, else_branch: Graph) -> tuple[TensorType, ...]:
     """Run one of two branches without inputs; the outputs are that branch's. The condition has one element."""

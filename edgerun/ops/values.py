@@ -86,6 +86,7 @@ def _evaluate(name: str, arrays: list[Any], attrs: dict[str, Any], types: list[T
     results = list(result) if isinstance(result, tuple) else [result]
     filled = []
     for t, value in zip(types, results, strict=False):
+        value = np.asarray(value) if isinstance(value, np.generic) else value
         if not isinstance(value, np.ndarray) or (value.dtype == object and not _only_dims(value, t.dtype)):
             return types
         filled.append(replace(t, value=value, shape=tuple(value.shape)))

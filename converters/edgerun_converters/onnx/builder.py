@@ -16,6 +16,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,10 @@ from edgerun.ops.registry import TensorType, normalize_axis, spec, static_value
 from edgerun.ops.values import infer_values
 
 REQUIRED: Any = object()
+
+
+class Poisoned(Exception):
+    """A value is needed that a node with a problem should have made; the problem is already on record."""
 
 
 @dataclass
@@ -249,9 +254,14 @@ def lowering(*op_types: str, domain: str = "") -> Callable[[LoweringFunction], L
 
 def find(domain: str, op_type: str) -> LoweringFunction | None:
     """The lowering of an operator, or None (it may still be an ONNX function that can be inlined)."""
-    if not LOWERINGS:
-        import edgerun_converters.onnx.ops as package
-
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"edgerun_converters.onnx.ops.{module.name}")
+    load_all()
     return LOWERINGS.get((domain, op_type))
+
+
+@cache
+def load_all() -> None:
+    """Import every lowering module, filling LOWERINGS. A failure is raised again at the next call."""
+    import edgerun_converters.onnx.ops as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"edgerun_converters.onnx.ops.{module.name}")

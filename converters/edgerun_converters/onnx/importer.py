@@ -23,7 +23,7 @@ from edgerun.graph import Graph, Node
 from edgerun.ops.registry import TensorType
 from edgerun_converters.onnx import attributes as attributes_of
 from edgerun_converters.onnx import functions, legacy
-from edgerun_converters.onnx.builder import Builder, OnnxNode
+from edgerun_converters.onnx.builder import Builder, OnnxNode, Poisoned
 from edgerun_converters.onnx.builder import find as find_lowering
 from edgerun_converters.onnx.load import Source, check_opset, clean_domain, read
 from edgerun_converters.onnx.scope import Scope, in_order
@@ -79,10 +79,6 @@ class _Enclosing:
                 return True
             builder = builder.outer
         return False
-
-
-class Poisoned(Exception):
-    """A value is needed that a node with a problem should have made; the problem is already on record."""
 
 
 class _Importer:
@@ -550,6 +546,10 @@ class _Importer:
     def mark(self) -> int:
         """A point in the record of problems that `forget` can return to."""
         return len(self.problems)
+
+    def problems_since(self, mark: int) -> list[EdgerunError]:
+        """The problems recorded since `mark`."""
+        return list(self.problems.values())[mark:]
 
     def forget(self, mark: int) -> None:
         """Drop the problems recorded since `mark`, of an attempt that is made again with other types."""

@@ -89,9 +89,9 @@ def _dim(proto: onnx.TensorShapeProto.Dimension, symbols: Symbols, hint: str, wh
         if proto.dim_value > MAX_DIM:
             raise ImportFailure(f"{what} has the absurd dimension {proto.dim_value}")
         return int(proto.dim_value)
-    if proto.HasField("dim_param") and proto.dim_param:
+    if proto.HasField("dim_param") and any(c.isalnum() for c in proto.dim_param.removeprefix("-1")):
         return symbols.named(proto.dim_param)
-    return symbols.fresh(hint)  # unnamed; some exporters write -1
+    return symbols.fresh(hint)  # unnamed; some exporters write -1, or "?" for every dimension that is free
 
 
 def declared_shape(proto: onnx.TypeProto) -> list[int | None] | None:

@@ -24,6 +24,11 @@ def copy(x: Any) -> Any:
     return x
 
 
+@kernel("fail")
+def fail(*, message: str, types: Any) -> Any:
+    raise ShapeError(message)
+
+
 @kernel("if")
 def if_(condition: np.ndarray, *, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Any, ...]:
     return tuple(then_branch() if _truth(condition) else else_branch())

@@ -22,7 +22,9 @@ def _in_range(indices: Array, length: int) -> Array:
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """See edgerun.ops.gather.gather."""
     places = _in_range(indices.astype(np.int64), x.shape[axis])
-    return np.take(x, places, axis=axis)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    # Flat indices: NumPy would return a scalar, not an array, for a rank-0 index.
+    return np.take(x, places.reshape(-1), axis=axis).reshape(shape)
 
 
 @kernel("gather_elements")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from edgerun.dims import Dim, DimLike, free_symbols, maximum
 from edgerun.dtypes import DType
 from edgerun.errors import ShapeError, UnsupportedError
-from edgerun.graph import Graph
+from edgerun.graph import Graph, Node
 from edgerun.ops.control import as_optional, output_types
 from edgerun.ops.registry import TensorType, fresh_symbol, normalize_axis, require
 from edgerun.ops.sequence import common_shape, element
-from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
+from edgerun_converters.onnx.builder import Builder, OnnxNode, Poisoned, lowering
 
 MAX_ROUNDS = 8
 """Every round forgets at least one dimension of a carried value, or a rank; more means that the body never settles."""
@@ -29,9 +29,51 @@ def if_(b: Builder, n: OnnxNode) -> None:
         taken = n.attr("then_branch" if bool(condition.reshape(())) else "else_branch")
         n.bind(*n.model.inline(b, taken))
         return
-    then_branch = n.model.subgraph(b, n.attr("then_branch"), [], "then")
-    else_branch = n.model.subgraph(b, n.attr("else_branch"), [], "else")
+    then_branch, then_error = _branch(b, n, "then")
+    else_branch, else_error = _branch(b, n, "else")
+    if then_branch is None and else_branch is None:
+        raise then_error or else_error or ShapeError("neither branch fits the shapes")
+    if then_branch is None:
+        assert else_branch is not None
+        then_branch = _failing_branch(b, output_types(else_branch), str(then_error), "then")
+    if else_branch is None:
+        else_branch = _failing_branch(b, output_types(then_branch), str(else_error), "else")
     n.bind(*b.emit("if", [n.input(0)], then_branch=then_branch, else_branch=else_branch))
+
+
+def _branch(b: Builder, n: OnnxNode, label: str) -> tuple[Graph | None, ShapeError | None]:
+    """A branch, or the shape contradiction that means it can never run with these inputs.
+
+    Models choose between variants for different input shapes this way. Other problems stay on record.
+    """
+    mark = n.model.mark()
+    try:
+        graph = n.model.subgraph(b, n.attr(f"{label}_branch"), [], label)
+    except ShapeError as e:
+        return None, e
+    except Poisoned:
+        graph = None
+    found = n.model.problems_since(mark)
+    if found and all(isinstance(e, ShapeError) for e in found):
+        n.model.forget(mark)
+        return None, found[0]
+    if graph is None:
+        raise Poisoned
+    return graph, None
+
+
+def _failing_branch(b: Builder, types: Sequence[TensorType], message: str, label: str) -> Graph:
+    """A branch that fails with `message` when it is taken."""
+    graph = Graph(label)
+    name = f"{b.node_name}/{label}/fail"
+    outputs = []
+    for i, known in enumerate(types):
+        graph.add_tensor(f"{name}.{i}", known.dtype, known.shape, kind=known.kind)
+        outputs.append(f"{name}.{i}")
+    attrs = {"message": message, "types": tuple((t.dtype, t.shape) for t in types)}
+    graph.nodes.append(Node("fail", [], outputs, attrs, name))
+    graph.outputs = list(outputs)
+    return graph
 
 
 @lowering("Loop")
