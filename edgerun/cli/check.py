@@ -45,10 +45,14 @@ def command(model: str, target: str, shapes: tuple[str, ...], dims: tuple[str, .
             raise
         collect("import", e)
     if graph is not None:
+        from edgerun.backends.native.backend import build_plan
         from edgerun.backends.native.lowering import Lowering
+        from edgerun_packaging.pack import require_bounds
 
         try:
             Lowering(graph, board.arch).run()
+            require_bounds(graph)
+            build_plan(graph, board.arch)
         except EdgerunError as e:
             collect("native", e)
         try:

@@ -79,8 +79,9 @@ def command(
         tables.insert(0, Table(tensors, weight_columns))
     if not nodes and not weights:
         tables.append(Table(ops, [Column("op", left=True), Column("count")]))
-    total = sum(r["macs"] for r in rows if isinstance(r["macs"], int))
-    notes = [f"{len(rows)} nodes, weights {size_text(graph.weight_bytes())}, {total / 1e6:.2f} million MACs"]
+    total: Any = sum(count_macs(graph, node) for node in graph.nodes)
+    work = f"{total / 1e6:.2f} million" if isinstance(total, int) else str(total)
+    notes = [f"{len(rows)} nodes, weights {size_text(graph.weight_bytes())}, {work} MACs"]
     return Report(document, tables, notes)
 
 

@@ -98,5 +98,5 @@ def describe(excess: Sequence[Excess], remedies: Sequence[Remedy]) -> str:
     useful = sorted((r for r in remedies if r.gain > 0), key=lambda r: -r.gain)
     if useful:
         lines.append("what would help:")
-        lines += [f"  -{size_text(r.gain):>9}  {r.action}" for r in useful]
+        lines += [f"  {'-' + size_text(r.gain):>10}  {r.action}" for r in useful]
     return "\n".join(lines)

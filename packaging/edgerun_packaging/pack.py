@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgerun import __version__
-from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError
+from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError, UnsupportedError
 from edgerun.files import atomic_write
 from edgerun.graph import Graph
 from edgerun.packed import ALIGNMENT, FOOTER_BYTES, assemble
@@ -82,6 +82,7 @@ def pack(
     budgets, options = budgets or Budgets(), options or Options()
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
+    require_bounds(graph)
     stub = stubs.find(target.arch).read_bytes()
     elf = audit(stub, f"the stub for {target.arch}")
     if not elf.static or elf.machine != target.arch:
@@ -101,6 +102,14 @@ def pack(
         for piece in pieces:
             file.write(piece)
     return Packed(path, target, sum(map(len, pieces)), footprint, manifest, elf)
+
+
+def require_bounds(graph: Graph) -> None:
+    """Raise UnsupportedError naming every free dimension of the inputs that has no largest size."""
+    free = [s for s in sorted(graph.free_symbols()) if graph.symbols.get(s, (0, None))[1] is None]
+    if free:
+        problems = [f"dimension {s!r} has no largest size: give --dim {s}=LOW..HIGH, or --dim {s}=N" for s in free]
+        raise UnsupportedError("; ".join(problems), problems=problems)
 
 
 def _finish(

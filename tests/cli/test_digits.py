@@ -127,3 +127,8 @@ def test_misspelt_input_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) ->
 def test_doctor_lists_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     rows = _document(capsys, "doctor")
     assert next(r for r in rows if r["item"] == "native runtime")["ok"]
+
+
+def test_check_asks_for_bounds_of_free_dimensions(capsys: pytest.CaptureFixture[str]) -> None:
+    document = _document(capsys, "check", ONNX, code=1)
+    assert not document["ok"] and "--dim batch=LOW..HIGH" in str(document["problems"])
