@@ -73,10 +73,12 @@ class PlanReader:
         self._header()
         self._sections()
         self._strings = bytes(self._bytes(Section.STRINGS))
-        _require(
-            self._strings and self._strings[0] == 0 and self._strings[-1] == 0,
-            "the strings do not start and end with NUL",
-        )
+        ends = self._strings[:1] + self._strings[-1:]
+        _require(ends == b"\0\0", "the strings do not start and end with NUL")
+        try:
+            self._strings.decode()
+        except UnicodeDecodeError as e:
+            raise PlanError("the strings are not UTF-8") from e
         self.words = np.frombuffer(bytes(self._bytes(Section.WORDS)), "<i4").tolist()
         self.weights = self._bytes(Section.WEIGHTS)
         """The bytes of all weights."""
@@ -164,7 +166,7 @@ class PlanReader:
         what = f"tensor {name!r}"
         _require(code in layout.NATIVE_DTYPES, f"{what} has the unknown type {code}")
         _require(rank <= layout.MAX_RANK, f"{what} has rank {rank}")
-        _require(flags & ~TensorFlag.VIEW == 0, f"{what} has unknown flags")
+        _require(flags in (0, TensorFlag.VIEW), f"{what} has unknown flags")
         dims = self._word_list(dims_at, rank, f"the dims of {what}")
         _require(all(0 <= d < len(self.dims) for d in dims), f"{what} has an unknown dim")
         _require(ld <= len(self.dims), f"{what} has the unknown row stride {ld}")

@@ -195,7 +195,7 @@ def test_operand_of_another_size_or_read_again_is_not_overwritten() -> None:
 
 def test_leading_concat_is_free_and_trailing_concat_needs_strided_kernels() -> None:
     def make(strided: bool) -> MemoryPlan:
-        tensors = {n: NativeTensor(n, DType.F32, (4, c)) for n, c in dict(x=3, a=3, b=5, y=8).items()}
+        tensors = {n: NativeTensor(n, DType.F32, (4, c)) for n, c in {"x": 3, "a": 3, "b": 5, "y": 8}.items()}
         nodes = [NativeNode("mix", ["x"], ["a"], []), NativeNode("grow", ["x"], ["b"], [])]
         for n in nodes:
             n.strided_outputs = (0,) if strided else ()

@@ -101,8 +101,28 @@ static int table_of(const uint8_t *base, const er_psection *s, size_t record, co
   return ER_OK;
 }
 
+/* Whether all of text[0, n) is well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms). */
+static int is_utf8(const uint8_t *text, size_t n) {
+  for (size_t i = 0; i < n;) {
+    uint8_t c = text[i++], low = 0x80, high = 0xbf;
+    int more = c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
+    if (more < 0 || (size_t)more > n - i) return 0;
+    if (c == 0xe0) low = 0xa0;
+    if (c == 0xed) high = 0x9f;
+    if (c == 0xf0) low = 0x90;
+    if (c == 0xf4) high = 0x8f;
+    for (; more; more--, low = 0x80, high = 0xbf) {
+      if (text[i] < low || text[i] > high) return 0;
+      i++;
+    }
+  }
+  return 1;
+}
+
+/* The strings as a whole are UTF-8, so one that starts between characters is too. */
 static int check_text(const er_plan *p, uint32_t offset, const char *what, uint32_t index) {
-  REQUIRE(offset < p->n_strings, "the name of %s %u lies outside the strings", what, index);
+  REQUIRE(offset < p->n_strings && (p->strings[offset] & 0xc0) != 0x80,
+          "the name of %s %u lies outside the strings or starts inside a character", what, index);
   return ER_OK;
 }
 
@@ -298,6 +318,7 @@ int er_plan_open(er_plan *p, const void *data, size_t bytes) {
           "the strings do not start and end with NUL");
   p->strings = (const char *)p->base + s->offset;
   p->n_strings = (uint32_t)s->bytes;
+  REQUIRE(is_utf8((const uint8_t *)p->strings, p->n_strings), "the strings are not UTF-8");
   REQUIRE(p->n_dims <= INT32_MAX && p->n_tensors <= INT32_MAX && p->n_nodes <= INT32_MAX, "the plan has too many records");
   if (found[ER_SEC_WEIGHTS]) {
     p->weights = p->base + found[ER_SEC_WEIGHTS]->offset;
