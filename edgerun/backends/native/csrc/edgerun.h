@@ -32,7 +32,7 @@ int er_output_info(const er_model *model, int index, er_io_info *info);
 int er_set_input_shape(er_model *model, int index, const int64_t *dim, int rank);
 int er_bind(er_model *model, const char **error);
 void *er_input_data(er_model *model, int index);   /* write `bytes` here before every er_run: the arena may reuse it */
-const void *er_output_data(const er_model *model, int index); /* valid until the next er_run */
+const void *er_output_data(const er_model *model, int index); /* valid until the next er_run or write to an input */
 int er_run(er_model *model, const char **error);
 
 int er_set_threads(er_model *model, int threads);
