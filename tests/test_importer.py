@@ -342,3 +342,46 @@ def test_wrong_number_of_body_inputs():
             d = Identity(c)  w = Identity(x) }> (n, yes, x) }"""
     with pytest.raises(ImportFailure, match="takes 2 inputs but is given 3"):
         import_model(load(text))
+
+
+SQUEEZE = """g (float[N,4,T] x, float[4,2] w) => (float[A,B] y) <int64[1] last = {-1}, int64 one = {1}, int64 two = {2}> {
+    s = Shape(x)
+    t = Gather(s, two)
+    c = Equal(t, one)
+    z = If <then_branch = a () => (r) { r = Squeeze(x, last) },
+            else_branch = b () => (r) { r = Identity(x) }> (c)
+    m = MatMul(z, w)
+    y = Gemm(m, v)
+}"""
+
+
+def test_branches_of_different_rank_are_chosen_by_what_the_rest_can_use():
+    model = load(SQUEEZE)
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "v"))
+    model.graph.node[3].name = "squeeze"
+    graph = import_model(model)
+    x, w = np.ones((3, 4, 1), np.float32), np.ones((4, 2), np.float32)
+    np.testing.assert_array_equal(run(graph, x=x, w=w)[0], np.full((3, 2), 4))
+    assert any("'squeeze' is taken to run its then branch" in note for note in graph.meta["notes"])
+    with pytest.raises(ShapeError, match="bind the input shapes"):
+        NumpyExecutor(graph).run({"x": np.ones((3, 4, 2), np.float32), "w": w})
+
+
+def test_a_branch_that_contradicts_the_shapes_fails_only_when_taken():
+    text = """g (float[2,3] x, bool c) => (float[2,3] y) <float[4] v = {1, 2, 3, 4}> {
+        y = If <then_branch = a () => (r) { r = Add(x, v) }, else_branch = b () => (r) { r = Neg(x) }> (c) }"""
+    graph = import_model(load(text))
+    np.testing.assert_array_equal(run(graph, x=X, c=np.array(False))[0], -X)
+    with pytest.raises(ShapeError, match="do not broadcast"):
+        NumpyExecutor(graph).run({"x": X, "c": np.array(True)})
+
+
+def test_a_question_mark_is_no_name():
+    graph = import_model(load("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"))
+    assert graph.tensors["x"].shape == (symbol("N"), 3)
+    model = load("g (float[N,M] x) => (float[P,Q] y) { y = Relu(x) }")
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_param = "?"
+    shape = import_model(model).tensors["x"].shape
+    assert shape is not None
+    assert shape[0] != shape[1]

@@ -7,8 +7,9 @@ standard's. Problems are collected over the whole model and raised together.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,9 @@ MAX_NODES = 500_000
 MAX_SHOWN = 20
 """Problems listed in a message; `UnsupportedError.problems` has all."""
 
+MAX_ATTEMPTS = 64
+"""Imports tried to find out which branches fit together."""
+
 DimOption = int | tuple[int, int | None]
 
 
@@ -53,9 +57,35 @@ def import_model(
     """
     source = read(model)
     try:
-        return _Importer(source, shapes or {}, dims or {}).run()
+        return _search(lambda choices: _Importer(source, shapes or {}, dims or {}, choices))
     except (UnicodeDecodeError, RecursionError, OverflowError, MemoryError) as e:
         raise ImportFailure(f"{source.origin} is malformed: {type(e).__name__}: {e}") from e
+
+
+def _search(importer: Callable[[Mapping[str, str]], _Importer]) -> Graph:
+    """Import, and where that fails because the branches of an If differ in rank, try what each of them leads to.
+
+    Exporters write `squeeze` as an If on the size: which branch runs is only known with the shapes, but usually only
+    one leads to shapes that the rest of the model can use. The other branch then fails when it is taken.
+    """
+    attempts = 0
+
+    def visit(choices: dict[str, str]) -> Graph:
+        nonlocal attempts
+        attempts += 1
+        attempt = importer(choices)
+        try:
+            return attempt.run()
+        except (ShapeError, UnsupportedError):
+            if not attempt.open_choices or attempts >= MAX_ATTEMPTS:
+                raise
+            name = attempt.open_choices[0]
+            for choice in ("then", "else"):
+                with contextlib.suppress(ShapeError, UnsupportedError):
+                    return visit({**choices, name: choice})
+            raise
+
+    return visit({})
 
 
 @dataclass(frozen=True)
@@ -84,8 +114,18 @@ class _Enclosing:
 class _Importer:
     """One import. Lowerings of control flow find it as `OnnxNode.model` and call `subgraph` and `inline`."""
 
-    def __init__(self, source: Source, shapes: Mapping[str, Sequence[DimLike]], dims: Mapping[str, DimOption]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        shapes: Mapping[str, Sequence[DimLike]],
+        dims: Mapping[str, DimOption],
+        choices: Mapping[str, str],
+    ) -> None:
         self.source = source
+        self.choices = choices
+        """If node -> the branch ("then" or "else") that the shapes are taken from."""
+        self.open_choices: list[str] = []
+        """If nodes whose branches differ in rank and that have no choice."""
         self.shapes = shapes
         self.dims = dims
         self.symbols = Symbols()
@@ -541,6 +581,17 @@ class _Importer:
             node = made.get(tensor)
             tensor = next((i for i in node.inputs if b.graph.constant(i) is None), "") if node is not None else ""
         return " <- ".join(steps)
+
+    def choice(self, name: str) -> str | None:
+        """Which branch of an If node gives the ranks: "then", "else", or None when that is open (and noted as such)."""
+        if name not in self.choices:
+            self.open_choices.append(name)
+            return None
+        chosen = self.choices[name]
+        note = f"node {name!r} is taken to run its {chosen} branch: the other has a rank that the rest cannot use"
+        if note not in self.notes:
+            self.notes.append(note)
+        return chosen
 
     # -- problems
     def mark(self) -> int:

@@ -38,15 +38,25 @@ def if_(b: Builder, n: OnnxNode) -> None:
         then_branch = _failing_branch(b, output_types(else_branch), str(then_error), "then")
     if else_branch is None:
         else_branch = _failing_branch(b, output_types(then_branch), str(else_error), "else")
+    then_types, else_types = output_types(then_branch), output_types(else_branch)
+    if any(_rank(t) != _rank(e) for t, e in zip(then_types, else_types, strict=False)):
+        message = "this branch gives a rank for which the rest of the model was not imported (bind the input shapes)"
+        chosen = n.model.choice(n.name)
+        if chosen == "then":
+            else_branch = _failing_branch(b, then_types, message, "else")
+        elif chosen == "else":
+            then_branch = _failing_branch(b, else_types, message, "then")
     n.bind(*b.emit("if", [n.input(0)], then_branch=then_branch, else_branch=else_branch))
 
 
 def _branch(b: Builder, n: OnnxNode, label: str) -> tuple[Graph | None, ShapeError | None]:
     """A branch, or the shape contradiction that means it can never run with these inputs.
 
-    Models choose between variants for different input shapes this way. Other problems stay on record.
+    Models choose between variants for different input shapes this way. Other problems stay on record, as do those that
+    may come from a rank that is only unknown until a choice is made (see `_search` of the importer).
     """
     mark = n.model.mark()
+    choices = len(n.model.open_choices)
     try:
         graph = n.model.subgraph(b, n.attr(f"{label}_branch"), [], label)
     except ShapeError as e:
@@ -54,12 +64,18 @@ def _branch(b: Builder, n: OnnxNode, label: str) -> tuple[Graph | None, ShapeErr
     except Poisoned:
         graph = None
     found = n.model.problems_since(mark)
+    if len(n.model.open_choices) > choices and found:
+        raise Poisoned
     if found and all(isinstance(e, ShapeError) for e in found):
         n.model.forget(mark)
         return None, found[0]
     if graph is None:
         raise Poisoned
     return graph, None
+
+
+def _rank(t: TensorType) -> int | None:
+    return None if t.shape is None else len(t.shape)
 
 
 def _failing_branch(b: Builder, types: Sequence[TensorType], message: str, label: str) -> Graph:
