@@ -48,7 +48,9 @@ def test_integer_reductions(dtype: type) -> None:
         for kind in ("sum", "max", "min", "sumsq", "l1", "prod"):
             expected = KINDS[kind](x.astype(np.int64), axis=over).astype(dtype)
             check("reduce", [x], np.asarray(expected), kind=kind, over=over, keepdims=False)
-        check("reduce", [x], np.asarray(np.trunc(x.mean(axis=over))).astype(dtype), kind="mean", over=over, keepdims=False)
+        check(
+            "reduce", [x], np.asarray(np.trunc(x.mean(axis=over))).astype(dtype), kind="mean", over=over, keepdims=False
+        )
     high = np.array([[1 << 63, 5], [3, 1 << 62]], np.uint64)
     check("reduce", [high], high.max(axis=1), kind="max", over=(1,), keepdims=False)
     check("reduce", [high], high.min(axis=1), kind="min", over=(1,), keepdims=False)
@@ -74,10 +76,14 @@ def test_a_long_sum_is_accurate() -> None:
     x = np.random.default_rng(2).uniform(0, 1, (1, 100000)).astype(np.float32)
     check("reduce", [x], x.astype("d").sum(1).astype("f"), rtol=3e-7, kind="sum", over=(1,), keepdims=False)
     columns = np.random.default_rng(3).uniform(0, 1, (12544, 33)).astype(np.float32)
-    check("reduce", [columns], columns.astype("d").mean(0).astype("f"), rtol=1e-6, kind="mean", over=(0,), keepdims=False)
+    check(
+        "reduce", [columns], columns.astype("d").mean(0).astype("f"), rtol=1e-6, kind="mean", over=(0,), keepdims=False
+    )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64]
+)
 def test_arg_reductions(dtype: type) -> None:
     rng = np.random.default_rng(4)
     for shape in [(3, 4, 5), (2, 100), (7,), (1, 1), (5, 3, 40)]:
@@ -105,7 +111,16 @@ def test_softmax(dtype: type, level: str) -> None:
             total = np.exp(shifted).sum(axis=axis, keepdims=True)
             tolerance = 1e-3 if dtype is np.float16 else 1e-6
             for log, e in ((False, np.exp(shifted) / total), (True, shifted - np.log(total))):
-                check("softmax", [x], e.astype(dtype), rtol=2 * tolerance, atol=3 * tolerance, level=level, axis=axis, log=log)
+                check(
+                    "softmax",
+                    [x],
+                    e.astype(dtype),
+                    rtol=2 * tolerance,
+                    atol=3 * tolerance,
+                    level=level,
+                    axis=axis,
+                    log=log,
+                )
             hard = np.zeros_like(x)
             if x.size:
                 np.put_along_axis(hard, np.expand_dims(d.argmax(axis=axis), axis), 1, axis)

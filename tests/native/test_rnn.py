@@ -82,7 +82,9 @@ def test_lstm_with_8_bit_weights(direction: str) -> None:
                   np.zeros((d, 40), np.int8)]  # fmt: skip
     inputs = [x, w, r, *parameters, bias, lengths, h0, c0, p]
     names = ("sigmoid", "tanh", "tanh") * d
-    attrs: dict[str, Any] = dict(hidden=10, direction=direction, activations=names, alpha=(0.0,) * 3 * d, beta=(0.0,) * 3 * d)
+    attrs: dict[str, Any] = dict(
+        hidden=10, direction=direction, activations=names, alpha=(0.0,) * 3 * d, beta=(0.0,) * 3 * d
+    )
     try:
         expected = find("lstm_quantised")(*inputs, **attrs)
     except ValueError:

@@ -3,6 +3,7 @@
 #ifndef ER_DOT_ONLY
 #include "copy.c"
 #include "elementwise.c"
+#include "resize.c"
 #include "attention.c"
 #include "nbits.c"
 #include "quant.c"
