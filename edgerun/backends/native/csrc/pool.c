@@ -9,6 +9,7 @@
  * are not pinned one to one unless ER_PIN=1: two processes that each pin would pile up on the same cores.
  */
 #define _GNU_SOURCE
+#include "denormals.h"
 #include "pool.h"
 #include "edgerun.h"
 #include "topology.h"
@@ -123,6 +124,7 @@ static void *worker_main(void *argument) {
   worker *w = argument;
   er_team *t = w->team;
   er_place_worker(w->index);
+  er_flush_denormals();
   for (uint32_t seen = 0;;) {
     seen = await_job(t, seen);
     if (atomic_load_explicit(&t->quit, memory_order_relaxed)) return NULL;

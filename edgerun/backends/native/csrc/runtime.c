@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "denormals.h"
 #include "cpu.h"
 #include "error.h"
 #include "memory.h"
@@ -242,9 +243,11 @@ int er_run(er_model *m, const char **error) {
     if ((uint64_t)er_numel(v) * (uint64_t)er_itemsize(v->dtype) > m->watch_bytes)
       return explain(er_refuse(ER_BAD_ARGUMENT, "the watched output does not fit into %zu bytes", m->watch_bytes), error);
   }
+  er_float_mode floats = er_flush_denormals();
   if (m->profile || m->watch_to) run_observed(m);
   else
     for (uint32_t i = 0; i < m->plan.n_nodes; i++) run_node(m, &m->nodes[i]);
+  er_restore_floats(floats);
   return explain(ER_OK, error);
 }
 
