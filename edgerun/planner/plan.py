@@ -10,7 +10,7 @@ from edgerun.dims import Bounds, DimLike, bounds, product
 from edgerun.errors import PlanError
 from edgerun.plan.layout import aligned
 from edgerun.planner.arena import Block, extent, live_bytes, lower_bound, place
-from edgerun.planner.storage import AnyTensor, Storages, find_storages
+from edgerun.planner.storage import AnyTensor, Storages, find_storages, unbounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _tensor_bytes(name: str, tensors: Mapping[str, AnyTensor], symbols: Mapping[
         raise PlanError(f"the rank of tensor {name!r} is not known")
     high = bounds(product(tensor.shape), symbols)[1]
     if high is None:
-        raise PlanError(f"tensor {name!r} has no largest size", hint="give bounds with --dim NAME=LOW..HIGH")
+        raise unbounded(name, tensor.shape)
     return high * tensor.dtype.itemsize
 
 

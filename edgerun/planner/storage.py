@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgerun.backends.native.lowering import NativeNode, NativeTensor, Placement
-from edgerun.dims import Bounds, DimLike, bounds, product
+from edgerun.dims import Bounds, DimLike, bounds, free_symbols, product, shape_text
 from edgerun.errors import PlanError
 from edgerun.graph import Tensor
 
@@ -101,7 +101,7 @@ class _Finder:
         if name not in self.sizes:
             high = bounds(product(self.shape(name)), self.symbols)[1]
             if high is None:
-                raise PlanError(f"tensor {name!r} has no largest size", hint="give bounds with --dim NAME=LOW..HIGH")
+                raise unbounded(name, self.shape(name))
             self.sizes[name] = high * self.tensors[name].dtype.itemsize
         return self.sizes[name]
 
@@ -267,6 +267,15 @@ class _Finder:
     def _fed_by_pieces(self, root: str) -> set[str]:
         """Results of elided concatenations in this storage: they come to life with their last piece."""
         return {o for s in self.result.elided for o in self.nodes[s].outputs if self.result.where[o].root == root}
+
+
+def unbounded(name: str, shape: Sequence[DimLike]) -> PlanError:
+    """The error for a tensor whose size has no upper bound."""
+    symbols = sorted({s for d in shape for s in free_symbols(d)})
+    return PlanError(
+        f"tensor {name!r} {shape_text(shape)} has no largest size",
+        hint="give bounds, such as --dim " + " --dim ".join(f"{s}=1..8" for s in symbols),
+    )
 
 
 def find_storages(
