@@ -344,7 +344,8 @@ def test_wrong_number_of_body_inputs():
         import_model(load(text))
 
 
-SQUEEZE = """g (float[N,4,T] x, float[4,2] w) => (float[A,B] y) <int64[1] last = {-1}, int64 one = {1}, int64 two = {2}> {
+SQUEEZE = """g (float[N,4,T] x, float[4,2] w) => (float[A,B] y)
+    <int64[1] last = {-1}, int64 one = {1}, int64 two = {2}> {
     s = Shape(x)
     t = Gather(s, two)
     c = Equal(t, one)
