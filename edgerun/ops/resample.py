@@ -88,7 +88,12 @@ def scaled_size(size: DimLike, scale: float) -> DimLike | None:
 
 
 def apply_policy(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[list[int], list[Fraction]]:
-    """(output sizes, scales) for requested sizes; the policies other than stretch keep the aspect ratio."""
+    """(output sizes, scales) for requested sizes; the policies other than stretch keep the aspect ratio.
+
+    Raises ShapeError for an unknown policy.
+    """
+    if policy not in POLICIES:
+        raise ShapeError(f"there is no aspect ratio policy {policy!r}")
     scales = [Fraction(s, max(n, 1)) for n, s in zip(lengths, sizes, strict=True)]
     if policy == "stretch":
         return list(sizes), scales

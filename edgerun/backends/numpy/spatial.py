@@ -53,7 +53,8 @@ def _axis_taps(place: Array, length: int, mode: str, padding: str, align_corners
         position, low, high = ((place + one(1)) * one(length) - one(1)) / one(2), -0.5, length - 0.5
     if mode == "nearest":
         position = np.rint(position)
-    if padding != "zeros":
+    if padding != "zeros" and mode != "cubic":
+        # Cubic weights belong to the place as given: there only the cells are moved, below.
         beyond = (position < low) | (position > high)
         moved = np.clip(position, 0, length - 1) if padding == "border" else _reflected(position, low, high)
         position = np.where(beyond, moved, position).astype(place.dtype)
