@@ -20,7 +20,7 @@ PAD_MODES = ("constant", "reflect", "edge", "wrap")
 def transpose(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     """Permute axes: output axis i is input axis perm[i]."""
     if x.shape is None:
-        return x.like()
+        return x.like(tuple(fresh_symbol("transpose") for _ in perm))
     require(sorted(perm) == list(range(len(x.shape))), f"{perm} is no permutation of the axes of {x}")
     return x.like(tuple(x.shape[p] for p in perm))
 

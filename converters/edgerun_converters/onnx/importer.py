@@ -378,7 +378,13 @@ class _Importer:
             return self._call(scope, proto, given, known, opset, local, name)
         node = self._onnx_node(scope, proto, given, known, opset, name)
         legacy.modernize(scope.builder, node)
-        lowering(scope.builder, node)
+        try:
+            lowering(scope.builder, node)
+        except UnsupportedError:
+            expanded = self._expand_instead(scope, proto, given, known, opset, name)
+            if expanded is None:
+                raise
+            return expanded
         outputs: list[str | None] = [*node.outputs]
         for i, output in enumerate(proto.output):
             if output and (i >= len(outputs) or not outputs[i]):
@@ -477,6 +483,28 @@ class _Importer:
         for index, node in enumerate(in_order(function.node, f"function {function.name!r}")):
             self._node(body, node, index, {})
         return [body.lookup(o) for o in function.output[: len(proto.output)]]
+
+    def _expand_instead(
+        self,
+        scope: Scope,
+        proto: onnx.NodeProto,
+        given: Mapping[str, onnx.AttributeProto],
+        inputs: list[str],
+        opset: int,
+        name: str,
+    ) -> list[str | None] | None:
+        """The standard's body for what a lowering does not cover, or None when there is none or it fails too."""
+        if not functions.is_standard(clean_domain(proto.domain), proto.op_type, opset):
+            return None
+        mark = self.mark()
+        try:
+            outputs = self._call(scope, proto, given, inputs, opset, None, name)
+        except (UnsupportedError, ShapeError, Poisoned):
+            outputs = [None]
+        if None in outputs or len(self.problems) > mark:
+            self.forget(mark)
+            return None
+        return outputs
 
     def _unknown(self, domain: str, op_type: str, opset: int) -> UnsupportedError:
         return UnsupportedError(f"operator {domain or 'ai.onnx'}::{op_type} (opset {opset}) is not supported")

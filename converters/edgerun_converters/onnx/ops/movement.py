@@ -10,6 +10,7 @@ from edgerun.dims import Dim, DimLike, bounds, broadcast, ceildiv, is_static, ma
 from edgerun.dtypes import from_onnx
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.ops.movement import resolve_reshape
+from edgerun_converters.onnx import runtime_axes
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
 
 FAR = 1 << 31
@@ -46,6 +47,9 @@ def flatten(b: Builder, n: OnnxNode) -> None:
 def squeeze(b: Builder, n: OnnxNode) -> None:
     """Drop axes of length one: the listed ones, or all."""
     x = n.input(0)
+    if _axes_are_computed(b, n):
+        n.bind(runtime_axes.squeeze(b, x, n.input(1)))
+        return
     shape = b.shape(x)
     axes = _axes(b, n, 13)
     if axes is None:
@@ -63,15 +67,22 @@ def squeeze(b: Builder, n: OnnxNode) -> None:
 def unsqueeze(b: Builder, n: OnnxNode) -> None:
     """Insert axes of length one; positions count in the result."""
     x = n.input(0)
+    if _axes_are_computed(b, n):
+        n.bind(runtime_axes.unsqueeze(b, x, n.input(1)))
+        return
     axes = _axes(b, n, 13)
     if axes is None:
-        raise UnsupportedError("Unsqueeze with axes that are computed at run time")
+        raise UnsupportedError("Unsqueeze needs axes")
     rank = b.rank(x) + len(axes)
     places = {a + rank if a < 0 else a for a in axes}
     if len(places) != len(axes) or not all(0 <= p < rank for p in places):
         raise ShapeError(f"axes {list(axes)} for {b.type(x)}")
     rest = iter(b.shape(x))
     n.bind(b.one("reshape", [x], to=tuple(1 if i in places else next(rest) for i in range(rank))))
+
+
+def _axes_are_computed(b: Builder, n: OnnxNode) -> bool:
+    return n.opset >= 13 and bool(n.input(1)) and b.static(n.input(1)) is None
 
 
 def _axes(b: Builder, n: OnnxNode, since: int) -> list[int] | None:
@@ -175,7 +186,8 @@ def split(b: Builder, n: OnnxNode) -> None:
     else:
         sizes = b.known(n.input(1)) if n.input(1) else None
         if n.input(1) and sizes is None:
-            raise UnsupportedError("Split with sizes that are computed at run time")
+            n.bind(*runtime_axes.split(b, x, n.input(1), axis, n.output_count))
+            return
     if sizes is None:
         count = n.attr("num_outputs", n.output_count)
         part = ceildiv(total, count)
