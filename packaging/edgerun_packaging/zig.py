@@ -155,7 +155,7 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
     for index, level in enumerate(to.levels):
         defines = [f"-DER_ISA={level.symbol}", f'-DER_ISA_NAME="{level.name}"']
         defines += ["-DER_BASELINE_CHECKS"] if index == 0 else []
-        defines += ["-DER_DOT_ONLY"] if level.dot else []
+        defines += [] if level.extent == "FULL" else [f"-DER_{level.extent}_ONLY"]
         arguments = [f"-mcpu={level.cpu}", *defines, *_LEVEL_FLAGS.get(to.arch, ()), str(CSRC / "isa.c")]
         jobs.append((kernels, arguments))
     for source in [*runtime_sources(), *extra]:

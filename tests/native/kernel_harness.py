@@ -85,7 +85,7 @@ def dot_levels() -> list[str]:
 def kernel_files() -> dict[str, str]:
     """Kernel name -> source file (without .c), from kernels.def."""
     text = (CSRC / "kernels.def").read_text()
-    found = re.findall(r"^ER_KERNEL(?:_DOT)?\((\w+), (\w+),", text, re.M)
+    found = re.findall(r"^ER_KERNEL(?:_DOT|_WIDE)?\((\w+), (\w+),", text, re.M)
     return {name: file for name, file in found if file in SOURCES}
 
 

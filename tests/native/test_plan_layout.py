@@ -133,5 +133,5 @@ def test_the_levels_match_the_library() -> None:
     assert [library().er_level_name(i).decode() for i in range(len(names))] == names
     assert levels()[0] == names[0] and set(levels()) <= set(names)
     for rows in table.levels().values():
-        assert rows[0].extends == -1 and not rows[0].dot
+        assert rows[0].extends == -1 and rows[0].extent == "FULL"
         assert all(0 <= row.extends < i for i, row in enumerate(rows) if i)

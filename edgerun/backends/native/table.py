@@ -11,8 +11,8 @@ from pathlib import Path
 from edgerun.errors import EdgerunError
 
 CSRC = Path(str(files("edgerun.backends.native") / "csrc"))
-_KERNEL = re.compile(r'^ER_KERNEL(_DOT)?\((\w+),\s*(\w+),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)', re.MULTILINE)
-_LEVEL = re.compile(r'^ER_(\w+?)\((\w+), "([^"]+)", "([^"]+)", (-?\d+), (\w+), (FULL|DOT)\)', re.MULTILINE)
+_KERNEL = re.compile(r'^ER_KERNEL(_DOT|_WIDE)?\((\w+),\s*(\w+),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)', re.MULTILINE)
+_LEVEL = re.compile(r'^ER_(\w+?)\((\w+), "([^"]+)", "([^"]+)", (-?\d+), (\w+), (FULL|WIDE|DOT)\)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,22 @@ class Kernel:
     name: str
     file: str
     contract: str
-    dot: bool
-    """Whether the integer dot-product levels compile it once more."""
+    extra: str
+    """"dot": the integer dot-product levels compile it once more; "wide": those with wider vectors; "": neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One ISA level. `extends` is the index of the level whose kernels serve where this one (dot) has none."""
+    """One ISA level. `extends` is the index of the level whose kernels serve where this one has none.
+
+    `extent`: "FULL" = all kernels, "WIDE" and "DOT" = only those marked so.
+    """
 
     symbol: str
     name: str
     cpu: str
     extends: int
-    dot: bool
+    extent: str
 
 
 @lru_cache(maxsize=1)
@@ -42,9 +45,9 @@ def kernels() -> tuple[Kernel, ...]:
     """All kernels, in the order of the C tables."""
     text = (CSRC / "kernels.def").read_text()
     found = []
-    for dot, name, file, contract in _KERNEL.findall(text):
+    for extra, name, file, contract in _KERNEL.findall(text):
         words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', contract))
-        found.append(Kernel(name, file, words, bool(dot)))
+        found.append(Kernel(name, file, words, extra.strip("_").lower()))
     return tuple(found)
 
 
@@ -53,7 +56,7 @@ def levels() -> dict[str, tuple[Level, ...]]:
     """The ISA levels of each architecture, weakest first."""
     found: dict[str, list[Level]] = {}
     for arch, symbol, name, cpu, extends, _, extent in _LEVEL.findall((CSRC / "levels.def").read_text()):
-        found.setdefault(arch.lower(), []).append(Level(symbol, name, cpu, int(extends), extent == "DOT"))
+        found.setdefault(arch.lower(), []).append(Level(symbol, name, cpu, int(extends), extent))
     if not found:
         raise EdgerunError(f"{CSRC / 'levels.def'} holds no levels")
     return {arch: tuple(rows) for arch, rows in found.items()}

@@ -1,6 +1,7 @@
 /* One ISA level: all kernels, compiled once more with this level's instruction set. The compiler is told the level by
  * -DER_ISA=avx2 (symbol suffix) and -DER_ISA_NAME='"avx2"'; the weakest level also gets -DER_BASELINE_CHECKS and holds
- * the check functions. -DER_DOT_ONLY: only kernels that gain from integer dot products. */
+ * the check functions. -DER_WIDE_ONLY, -DER_DOT_ONLY: only kernels that gain from wider vectors, or from integer dot
+ * products. */
 #include "kernel.h"
 
 /* A test may compile another list of kernels. */
@@ -14,12 +15,21 @@
 #define ER_JOIN(a, b) ER_JOIN2(a, b)
 
 static const er_run_fn run_functions[] = {
-#ifdef ER_DOT_ONLY
+#if defined(ER_DOT_ONLY) || defined(ER_WIDE_ONLY)
 #define ER_KERNEL(name, file, contract) NULL,
 #else
 #define ER_KERNEL(name, file, contract) run_##name,
 #endif
+#ifdef ER_DOT_ONLY
+#define ER_KERNEL_WIDE(name, file, contract) NULL,
+#else
+#define ER_KERNEL_WIDE(name, file, contract) run_##name,
+#endif
+#ifdef ER_WIDE_ONLY
+#define ER_KERNEL_DOT(name, file, contract) NULL,
+#else
 #define ER_KERNEL_DOT(name, file, contract) run_##name,
+#endif
 #include ER_KERNEL_TABLE
     NULL,
 };

@@ -78,8 +78,8 @@ enum er_act {
 /* Where the residual input enters: v = acc + bias; BEFORE: act(v + res); AFTER: act(v) + res. */
 enum er_res { ER_RES_NONE = 0, ER_RES_BEFORE = 1, ER_RES_AFTER = 2 };
 
-/* The kernel table: kernels.def lists every kernel once, as ER_KERNEL(name, file, "contract"), or ER_KERNEL_DOT where the
- * integer dot-product levels have something to gain. Each ISA level has its own array of run functions in that order
+/* The kernel table: kernels.def lists every kernel once, as ER_KERNEL(name, file, "contract"), ER_KERNEL_WIDE where wider
+ * vectors and ER_KERNEL_DOT where integer dot products have much to gain. Each ISA level has its own array of run functions in that order
  * (NULL: as in the level it extends); the check functions are shared. */
 typedef struct { const char *isa; const er_run_fn *run; } er_isa_level;
 #endif

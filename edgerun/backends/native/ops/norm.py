@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgerun.backends.native.lowering import Lowering, lowers
-from edgerun.backends.native.ops.elementwise import cast
+from edgerun.backends.native.ops.elementwise import apply, cast
 from edgerun.backends.native.ops.movement import copy_nd, strides_of
 from edgerun.backends.native.ops.reduce import HALF, in_float
 from edgerun.dims import product
@@ -29,7 +29,9 @@ def _parameter(cx: Lowering, name: str, shape: tuple, dtype: DType) -> str:
 
 def _rows(kernel: str, node: Node, cx: Lowering) -> None:
     x, axis = node.inputs[0], node.attrs["axis"]
-    shape, dtype = cx.shape(x), cx.dtype(x)
+    shape, final = cx.shape(x), cx.dtype(node.outputs[0])
+    # The result may have the type of the scale rather than of x: the computation takes the wider one.
+    dtype = DType.F64 if DType.F64 in (cx.dtype(x), final) else DType.F32
     axis = axis + len(shape) if axis < 0 else axis
     parameters = [_parameter(cx, n, shape[axis:], dtype) for n in node.inputs[1:3]]
     params = [axis, float(node.attrs["epsilon"])]
@@ -38,13 +40,14 @@ def _rows(kernel: str, node: Node, cx: Lowering) -> None:
         if name and cx.dtype(name) is not DType.F32:
             raise UnsupportedError(f"statistics as {cx.dtype(name).short} are not given by the native kernel")
 
-    def emit(source: str, output: str) -> None:
-        cx.emit(
-            kernel, [source, *parameters], [output, *extra], params, in_place=[(0, 0)],
-            why="statistics and result while the row is in the cache",
-        )  # fmt: skip
-
-    in_float(cx, x, node.outputs[0], emit)
+    y = node.outputs[0]
+    result = y if final is dtype else cx.temp(dtype, shape, "normalised")
+    cx.emit(
+        kernel, [cast(cx, x, dtype), *parameters], [result, *extra], params, in_place=[(0, 0)],
+        why="statistics and result while the row is in the cache",
+    )  # fmt: skip
+    if result != y:
+        apply(cx, (("cast", final, 0),), [result], y)
 
 
 @lowers("layer_norm")

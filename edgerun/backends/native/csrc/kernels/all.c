@@ -1,10 +1,9 @@
-/* Every kernel source, in the one translation unit of each ISA level (see isa.c). Sources whose kernels are ER_KERNEL_DOT
- * stand below; a dot-product level compiles only those. */
-#ifndef ER_DOT_ONLY
+/* Every kernel source, in the one translation unit of each ISA level (see isa.c): those that all levels share first, then
+ * those whose kernels are ER_KERNEL_WIDE, then ER_KERNEL_DOT. */
+#if !defined(ER_WIDE_ONLY) && !defined(ER_DOT_ONLY)
 #include "copy.c"
 #include "elementwise.c"
 #include "resize.c"
-#include "attention.c"
 #include "nbits.c"
 #include "quant.c"
 #include "rnn.c"
@@ -14,16 +13,21 @@
 #include "gather.c"
 #include "index.c"
 #include "pool.c"
-#include "norm.c"
-#include "softmax.c"
 #include "argreduce.c"
 #include "reduce.c"
+#include "conv_direct.c"
+#endif
+#ifndef ER_DOT_ONLY
+#include "attention.c"
+#include "norm.c"
+#include "softmax.c"
 #include "matmul.c"
 #include "conv.c"
 #include "depthwise.c"
-#include "conv_direct.c"
 #include "conv_transpose.c"
 #include "winograd.c"
 #endif
+#ifndef ER_WIDE_ONLY
 #include "qmatmul.c"
 #include "qconv.c"
+#endif
