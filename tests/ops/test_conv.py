@@ -273,3 +273,12 @@ def test_same_padding_of_a_dilated_kernel(mode):
     np.testing.assert_allclose(
         y[0, 0], [padded[i] * w[0, 0, 0] + padded[i + 3] * w[0, 0, 1] for i in range(7)], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_conv_transpose_output_shape_with_symbolic_sizes(size):
+    inputs = {"X": normal(1, 1, size), "W": normal(1, 1, 3, seed=1)}
+    case = NodeCase("ConvTranspose", inputs, {"strides": [2], "output_shape": [7]}, constant=["W"])
+    (plain,) = case.edgerun()
+    assert_symbolic_shapes(case)
+    np.testing.assert_array_equal(case.edgerun()[0], plain)

@@ -35,7 +35,9 @@ def pools(draw):
         attributes["ceil_mode"] = draw(st.integers(0, 1))
     else:
         attributes["auto_pad"] = mode
+        # onnxruntime refuses SAME padding of dilated kernels and of kernels shorter than their stride.
         dilations = [1] * n
+        attributes["strides"] = [min(s, k) for s, k in zip(strides, kernel, strict=True)]
     attributes["dilations"] = dilations
     if op_type == "AveragePool":
         attributes["count_include_pad"] = draw(st.integers(0, 1))

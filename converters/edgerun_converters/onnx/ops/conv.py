@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgerun.dims import DimLike
+from edgerun.dims import DimLike, maximum
 from edgerun.errors import ShapeError
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
 from edgerun_converters.onnx.windows import auto_pad, distribute, filters_last, integers, kernel_of, read_window
@@ -72,13 +72,9 @@ def _transposed_pads(
             sizes, strides, output_padding, kernel, dilations, shape, strict=True
         )
     ]
-    pads = distribute([0 if _negative(t) else t for t in totals], upper=mode == "SAME_UPPER")
-    ends = [t if _negative(t) else p for t, p in zip(totals, pads[len(kernel) :], strict=True)]
-    return (*pads[: len(kernel)], *ends)
-
-
-def _negative(total: DimLike) -> bool:
-    return isinstance(total, int) and total < 0
+    # Only an end can be negative: the output grows there, and nowhere else.
+    begins = distribute([maximum(t, 0) for t in totals], upper=mode == "SAME_UPPER")[: len(kernel)]
+    return (*begins, *(t - p for t, p in zip(totals, begins, strict=True)))
 
 
 @lowering("DeformConv")
