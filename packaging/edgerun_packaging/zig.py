@@ -43,6 +43,8 @@ FLAGS = (
     "-fno-unwind-tables", "-fno-stack-protector", "-Wall", "-Wextra", "-Wno-unused-parameter",
 )  # fmt: skip
 _LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512",)}
+# Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
+_SMALL_LEVELS = {("x86_64", "sse2"): ("-Os",)}
 _LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
 
 
@@ -156,7 +158,8 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
         defines = [f"-DER_ISA={level.symbol}", f'-DER_ISA_NAME="{level.name}"']
         defines += ["-DER_BASELINE_CHECKS"] if index == 0 else []
         defines += [] if level.extent == "FULL" else [f"-DER_{level.extent}_ONLY"]
-        arguments = [f"-mcpu={level.cpu}", *defines, *_LEVEL_FLAGS.get(to.arch, ()), str(CSRC / "isa.c")]
+        tuning = [*_LEVEL_FLAGS.get(to.arch, ()), *_SMALL_LEVELS.get((to.arch, level.name), ())]
+        arguments = [f"-mcpu={level.cpu}", *defines, *tuning, str(CSRC / "isa.c")]
         jobs.append((kernels, arguments))
     for source in [*runtime_sources(), *extra]:
         jobs.append((headers + _folder_digest(source.parent, skip="kernels"), [f"-mcpu={weakest}", str(source)]))
