@@ -52,6 +52,7 @@ bench: $(VENV)/stubs
 	$(BIN)/edgerun bench examples/digits/digits.onnx --shape image=1,1,8,8 --threads sweep --layers
 
 wheel: $(VENV)/stubs
+	$(RUN) -m edgerun_packaging.zig host
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
