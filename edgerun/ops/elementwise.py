@@ -82,8 +82,10 @@ SCALARS: dict[str, Scalar] = {
     "bit_or": Scalar(2, "same", "bitwise or"),
     "bit_xor": Scalar(2, "same", "bitwise exclusive or"),
     "bit_not": Scalar(1, "same", "bitwise not"),
-    "shl": Scalar(2, "same", "a << b; 0 when b is the width or more"),
-    "shr": Scalar(2, "same", "a >> b (arithmetic when signed); 0 when b is the width or more"),
+    "shl": Scalar(2, "same", "a << b; 0 when b is negative, the width or more"),
+    "shr": Scalar(
+        2, "same", "a >> b (arithmetic when signed); for b negative, the width or more: -1 of negative a, else 0"
+    ),
     # comparison
     "eq": Scalar(2, "bool", "a == b"),
     "ne": Scalar(2, "bool", "a != b"),

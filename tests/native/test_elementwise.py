@@ -101,7 +101,7 @@ def test_integers_wrap(dtype: type, level: str) -> None:
         "mod": lambda x, y: x % y if y else 0, "fmod": lambda x, y: x - truncated(x, y) * y if y else 0,
         "min": min, "max": max, "bit_and": lambda x, y: x & y, "bit_or": lambda x, y: x | y,
         "bit_xor": lambda x, y: x ^ y, "shl": lambda x, y: x << y if y < info.bits else 0,
-        "shr": lambda x, y: x >> y if y < info.bits else 0, "pow": lambda x, y: pow(x, y),
+        "shr": lambda x, y: x >> min(y, info.bits), "pow": lambda x, y: pow(x, y),
     }  # fmt: skip
     for name, function in cases.items():
         second = shift if name in ("shl", "shr") else np.abs(b % 5).astype(dtype) if name == "pow" else b

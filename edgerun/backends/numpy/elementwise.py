@@ -91,13 +91,15 @@ def _power(a: Array, b: Array) -> Array:
 
 def _shift_left(a: Array, b: Array) -> Array:
     width = a.dtype.itemsize * 8
-    wide = b >= width
+    wide = (b < 0) | (b >= width)
     return np.where(wide, np.zeros_like(a), np.left_shift(a, np.where(wide, np.zeros_like(b), b)))
 
 
 def _shift_right(a: Array, b: Array) -> Array:
     width = a.dtype.itemsize * 8
-    wide = b >= width
+    wide = (b < 0) | (b >= width)
+    if a.dtype.kind == "i":  # all bits of sign
+        return np.right_shift(a, np.where(wide, np.asarray(width - 1, b.dtype), b))
     return np.where(wide, np.zeros_like(a), np.right_shift(a, np.where(wide, np.zeros_like(b), b)))
 
 

@@ -332,7 +332,8 @@ def space_to_depth(b: Builder, n: OnnxNode) -> None:
     x, size = n.input(0), n.attr("blocksize")
     batch, channels, height, width = b.shape(x)
     y = b.reshape(x, (batch, channels, height // size, size, width // size, size))
-    y = b.transpose(y, (0, 3, 5, 1, 2, 4))
+    columns_first = n.attr("mode", "DCR") == "CRD"
+    y = b.transpose(y, (0, 1, 3, 5, 2, 4) if columns_first else (0, 3, 5, 1, 2, 4))
     n.bind(b.one("reshape", [y], to=(batch, channels * size * size, height // size, width // size)))
 
 

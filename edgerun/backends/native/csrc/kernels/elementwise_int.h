@@ -43,7 +43,8 @@ static void EW_RUN(int op, int width, void *dst, const void *pa, const void *pb,
     case EW_bit_xor: EW_LOOP(a[i] ^ b[i]);
     case EW_bit_not: EW_LOOP(~a[i]);
     case EW_shl: EW_LOOP((EW_UT)b[i] < (EW_UT)width ? (EW_UT)a[i] << ((EW_UT)b[i] & (sizeof(EW_T) * 8 - 1)) : 0);
-    case EW_shr: EW_LOOP((EW_UT)b[i] < (EW_UT)width ? a[i] >> ((EW_UT)b[i] & (sizeof(EW_T) * 8 - 1)) : 0);
+    case EW_shr: EW_LOOP((EW_UT)b[i] < (EW_UT)width ? a[i] >> ((EW_UT)b[i] & (sizeof(EW_T) * 8 - 1))
+                                                       : EW_SIGNED && a[i] < 0 ? (EW_T)-1 : 0);
     case EW_eq: EW_FLAG(a[i] == b[i]);
     case EW_ne: EW_FLAG(a[i] != b[i]);
     case EW_lt: EW_FLAG(a[i] < b[i]);
