@@ -119,6 +119,13 @@ def _optional(node: Node, index: int) -> str:
     return node.inputs[index] if len(node.inputs) > index else ""
 
 
+def residual_in_place(node: Node) -> bool:
+    """Whether the output may replace the residual: not when it is added after an activation that reads the stored row."""
+    if not _optional(node, 3):
+        return False
+    return node.attrs.get("res") != "after" or node.attrs.get("act", "none") in ("none", "clamp")
+
+
 def _emit(
     node: Node,
     cx: Lowering,
@@ -135,7 +142,7 @@ def _emit(
     params: list[Param] = [g.outputs, *g.kernel, *g.strides, *g.pads, *g.dilations, g.group, *_epilogue(node)]
     cx.emit(
         kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
-        in_place=((0, 3),) if residual else (), strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
+        in_place=((0, 3),) if residual_in_place(node) else (), strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
         macs=count_macs(cx.graph, node), why=why, alternatives=alternatives or (),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgerun.backends.native import packing
 from edgerun.backends.native.lowering import Lowering, Param, lowers
-from edgerun.backends.native.ops.conv import RESIDUAL
+from edgerun.backends.native.ops.conv import RESIDUAL, residual_in_place
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
@@ -42,7 +42,7 @@ def matmul(node: Node, cx: Lowering) -> None:
         padded = cx.weight(packing.pad_vector(constant.reshape(-1), cx.arch), bias) if constant is not None else ""
         cx.emit(
             "matmul_f32", [a, packed, padded, residual, ""], node.outputs, [k, n, *epilogue], macs=macs,
-            in_place=((0, 3),) if residual else (), strided_inputs=strided, strided_outputs=(0,),
+            in_place=((0, 3),) if residual_in_place(node) else (), strided_inputs=strided, strided_outputs=(0,),
             why="the right operand is constant and packed",
         )  # fmt: skip
         return
