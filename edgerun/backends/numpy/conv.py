@@ -65,8 +65,11 @@ def _dense(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations: tu
     view = windows(x, taps, strides, dilations, counts)
     width = matrix.shape[0]
     for index in _blocks(y.shape[0], counts, width * x.itemsize):
-        rows = view[index].reshape(-1, width)
-        y[index] = (rows @ matrix).reshape(y[index].shape)
+        rows, target = view[index].reshape(-1, width), y[index]
+        if target.flags.c_contiguous:
+            np.matmul(rows, matrix, out=target.reshape(-1, target.shape[-1]))
+        else:
+            target[...] = (rows @ matrix).reshape(target.shape)
 
 
 def _blocks(batch: int, counts: tuple[int, ...], cell_bytes: int) -> Iterator[tuple[slice, ...]]:
