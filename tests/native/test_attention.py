@@ -37,7 +37,12 @@ def test_attention(level: str) -> None:
         nonpad, offset = rng.integers(0, total + 1, b), rng.integers(0, 3, b)
         sink = rng.normal(size=h).astype("f")
         _same("attention", [q, k, v, None, pk, pv, nonpad], {"scale": 0.3, "causal": True, "scores": "weights"}, level)
-        _same("attention", [q, k, v, None, pk, pv, nonpad, offset, sink], {"scale": 0.3, "left": 3, "scores": "weights"}, level)
+        _same(
+            "attention",
+            [q, k, v, None, pk, pv, nonpad, offset, sink],
+            {"scale": 0.3, "left": 3, "scores": "weights"},
+            level,
+        )
 
 
 def test_attention_in_half_precision() -> None:

@@ -111,7 +111,12 @@ def test_integers_wrap(dtype: type, level: str) -> None:
     for name in ("eq", "lt", "ge"):
         (y,) = run_op("elementwise", [a, b], {"program": ((name, BOOL, 0, 1),)}, level=level)
         np.testing.assert_array_equal(y, BINARY[name](a, b))
-    for name, unary in {"neg": lambda x: -x, "abs": abs, "bit_not": lambda x: ~x, "sign": lambda x: (x > 0) - (x < 0)}.items():
+    for name, unary in {
+        "neg": lambda x: -x,
+        "abs": abs,
+        "bit_not": lambda x: ~x,
+        "sign": lambda x: (x > 0) - (x < 0),
+    }.items():
         (y,) = run_op("elementwise", [a], {"program": ((name, code, 0),)}, level=level)
         np.testing.assert_array_equal(y, wrapped([unary(x) for x in a.tolist()]), err_msg=name)
 
@@ -119,7 +124,9 @@ def test_integers_wrap(dtype: type, level: str) -> None:
 @pytest.mark.parametrize("target", INTEGERS)
 def test_float_to_int_saturates(target: type) -> None:
     info = np.iinfo(target)
-    x = np.array([0, -0.9, 1.9, -1.9, 1e30, -1e30, np.nan, np.inf, -np.inf, 127.5, 128, 255.9, 256, -129, 2**31, 2**63] * 3)
+    x = np.array(
+        [0, -0.9, 1.9, -1.9, 1e30, -1e30, np.nan, np.inf, -np.inf, 127.5, 128, 255.9, 256, -129, 2**31, 2**63] * 3
+    )
     expected = [0 if math.isnan(v) else info.max if v >= info.max else info.min if v <= info.min else int(v) for v in x]
     for source in (np.float32, np.float64):
         (y,) = run_op("elementwise", [x.astype(source)], {"program": (("cast", from_numpy(target), 0),)})
@@ -132,7 +139,9 @@ def test_casts_between_all_types() -> None:
         x = np.arange(50).astype(source)
         for target in kinds:
             (y,) = run_op("elementwise", [x], {"program": (("cast", from_numpy(target), 0),)})
-            np.testing.assert_array_equal(y.astype(np.float64), x.astype(target).astype(np.float64), f"{source} {target}")
+            np.testing.assert_array_equal(
+                y.astype(np.float64), x.astype(target).astype(np.float64), f"{source} {target}"
+            )
     x = np.array([300, -1, 70000, 5], np.int64)
     (y,) = run_op("elementwise", [x], {"program": (("cast", DType.U8, 0),)})
     assert y.tolist() == [44, 255, 112, 5]
@@ -169,12 +178,24 @@ def test_broadcasting(shapes: tuple[tuple[int, ...], tuple[int, ...]], level: st
     a, b = (rng.normal(size=s).astype(np.float32) for s in shapes)
     program: Program = (("mul", F32, 0, 1), ("const", F32, 0.5), ("add", F32, 2, 3), ("sub", F32, 4, 0))
     for symbolic in (False, True):
-        (y,) = run_op("elementwise", [a, b], {"program": program}, level=level, symbolic=symbolic and 1 not in (*a.shape, *b.shape))
+        (y,) = run_op(
+            "elementwise",
+            [a, b],
+            {"program": program},
+            level=level,
+            symbolic=symbolic and 1 not in (*a.shape, *b.shape),
+        )
         np.testing.assert_allclose(y, a * b + np.float32(0.5) - a, rtol=1e-5, atol=1e-6)
     i, j = (rng.integers(-100, 100, s).astype(np.int8) for s in shapes)
     (y,) = run_op("elementwise", [i, j], {"program": (("add", DType.I8, 0, 1),)}, level=level)
     np.testing.assert_array_equal(y, (i.astype(int) + j).astype(np.int8))
-    mixed: Program = (("gt", BOOL, 0, 1), ("cast", F64, 0), ("cast", F64, 1), ("where", F64, 2, 3, 4), ("cast", DType.U8, 5))
+    mixed: Program = (
+        ("gt", BOOL, 0, 1),
+        ("cast", F64, 0),
+        ("cast", F64, 1),
+        ("where", F64, 2, 3, 4),
+        ("cast", DType.U8, 5),
+    )
     (y,) = run_op("elementwise", [np.abs(a) * 50, np.abs(b) * 50], {"program": mixed}, level=level)
     np.testing.assert_array_equal(y, np.maximum(np.abs(a) * 50, np.abs(b) * 50).astype(np.uint8))
 
@@ -184,7 +205,9 @@ def test_logic_and_constants() -> None:
     program: Program = (("and", BOOL, 0, 1), ("xor", BOOL, 2, 0), ("not", BOOL, 3), ("or", BOOL, 4, 1))
     (y,) = run_op("elementwise", [a, b], {"program": program})
     np.testing.assert_array_equal(y, ~((a & b) ^ a) | b)
-    (y,) = run_op("elementwise", [np.float32([1, 2]), np.float32([3])], {"program": (("pow", F32, 0, 1),)}, constant=[1])
+    (y,) = run_op(
+        "elementwise", [np.float32([1, 2]), np.float32([3])], {"program": (("pow", F32, 0, 1),)}, constant=[1]
+    )
     np.testing.assert_array_equal(y, [1, 8])
     (y,) = run_op("elementwise", [np.zeros(5, np.int64)], {"program": (("const", DType.I64, -(1 << 40)),)})
     assert y.shape == (5,) and (y == -(1 << 40)).all()

@@ -82,7 +82,9 @@ def test_one_hot_trilu_and_reversal() -> None:
     check("reverse_sequence", [x.transpose(1, 2, 0).copy(), lengths], z, batch_axis=1, time_axis=0)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64]
+)
 def test_topk(dtype: type) -> None:
     rng = np.random.default_rng(4)
     for shape, axis in [((5, 30), 1), ((5, 30), 0), ((2, 7, 3), 1), ((1, 1000), 1)]:

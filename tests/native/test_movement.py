@@ -36,10 +36,23 @@ def test_large_plain_transposes() -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_expand_and_tile(dtype: type) -> None:
-    for shape, to in [((3, 1), (3, 5)), ((1,), (2, 3)), ((2, 1, 4), (2, 6, 4)), ((), (3,)), ((1, 3), (4, 3)), ((1, 2), (0, 2))]:
+    for shape, to in [
+        ((3, 1), (3, 5)),
+        ((1,), (2, 3)),
+        ((2, 1, 4), (2, 6, 4)),
+        ((), (3,)),
+        ((1, 3), (4, 3)),
+        ((1, 2), (0, 2)),
+    ]:
         x = _array(shape, dtype)
         check("expand", [x], np.broadcast_to(x, to).copy(), to=to)
-    for shape, times in [((2, 3), (2, 1)), ((2, 3), (1, 4)), ((2, 3), (3, 2)), ((2, 1, 3), (1, 1, 1)), ((2, 3), (0, 2))]:
+    for shape, times in [
+        ((2, 3), (2, 1)),
+        ((2, 3), (1, 4)),
+        ((2, 3), (3, 2)),
+        ((2, 1, 3), (1, 1, 1)),
+        ((2, 3), (0, 2)),
+    ]:
         x = _array(shape, dtype)
         check("tile", [x], np.tile(x, times), times=times)
 

@@ -31,7 +31,16 @@ def test_norms(dtype: type, level: str) -> None:
             outs = [(y * scale + bias).astype(dtype), mean.astype("f"), (1 / np.sqrt(var + 1e-5)).astype("f")]
             check("layer_norm", [x, scale, bias], outs, rtol=3e-5, atol=3e-5, axis=axis, epsilon=1e-5)
         rms = d / np.sqrt((d * d).mean(axes, keepdims=True) + 1e-6) * scale
-        check("rms_norm", [x, scale], rms.astype(dtype), rtol=tolerance, atol=tolerance, level=level, axis=axis, epsilon=1e-6)
+        check(
+            "rms_norm",
+            [x, scale],
+            rms.astype(dtype),
+            rtol=tolerance,
+            atol=tolerance,
+            level=level,
+            axis=axis,
+            epsilon=1e-6,
+        )
     for shape, groups in [((2, 5, 6, 8), 4), ((1, 9, 64), 2), ((2, 3, 4, 3), 3), ((1, 7, 33), 1)]:
         x = (rng.normal(size=shape) * 2 + 5).astype(dtype)
         scale, bias = (rng.normal(size=shape[-1]).astype(dtype) for _ in range(2))

@@ -19,7 +19,9 @@ def _same(op: str, inputs: list[Any], attrs: dict[str, Any] | None = None, *, co
     expected = find(op)(*inputs, **(attrs or {}))
     expected = list(expected) if isinstance(expected, tuple) else [expected]
     for threads in (True, False):
-        for a, e in zip(run_op(op, inputs, attrs, constant=constant, level=level, threads=threads), expected, strict=True):
+        for a, e in zip(
+            run_op(op, inputs, attrs, constant=constant, level=level, threads=threads), expected, strict=True
+        ):
             assert a.shape == e.shape and a.dtype == e.dtype
             if e.dtype.kind == "f":
                 np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
@@ -44,7 +46,9 @@ def test_quantize_and_dequantize(dtype: type, level: str) -> None:
         for z in (zero, None):
             attrs = {"axis": axis, "block": block}
             if z is not None or dtype is np.uint8:
-                kind = {"dtype": {np.uint8: DType.U8, np.int8: DType.I8, np.uint16: DType.U16, np.int16: DType.I16}[dtype]}
+                kind = {
+                    "dtype": {np.uint8: DType.U8, np.int8: DType.I8, np.uint16: DType.U16, np.int16: DType.I16}[dtype]
+                }
                 _same("quantize_linear", [x, scale, z], attrs | kind, level=level)
             _same("dequantize_linear", [codes, scale, z], attrs, level=level)
     wide = rng.integers(-(1 << 30), 1 << 30, (4, 7)).astype(np.int32)
@@ -122,7 +126,11 @@ def test_quantised_convolutions(x_type: type, w_type: type, level: str) -> None:
     for x_shape, w_shape, strides, pads, dilations, group in CONVS:
         attrs = dict(strides=strides, pads=pads, dilations=dilations, group=group)
         x, w, outputs = codes(x_shape, x_type), codes(w_shape, w_type), w_shape[0]
-        for zx, zw in ((None, None), (codes((), x_type), codes((), w_type)), (codes((), x_type), codes((outputs,), w_type))):
+        for zx, zw in (
+            (None, None),
+            (codes((), x_type), codes((), w_type)),
+            (codes((), x_type), codes((outputs,), w_type)),
+        ):
             _same("conv_integer", [x, w, zx, zw], attrs, constant=(1, 3), level=level)
         bias = rng.integers(-500, 500, outputs).astype(np.int32)
         inputs = [x, _scale(rng), codes((), x_type), w, _scale(rng, (outputs,)), codes((outputs,), w_type),

@@ -60,12 +60,16 @@ def test_usual_enlargement(level: str) -> None:
             _same(x, dict(axes=(1, 2), to=(18, 20), factors=(2.0, 2.0), mode=mode, coordinate=coordinate), level=level)
 
 
-@pytest.mark.parametrize("coordinate", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"])
+@pytest.mark.parametrize(
+    "coordinate", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"]
+)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_symbolic_sizes(mode: str, coordinate: str) -> None:
     x = np.random.default_rng(3).normal(size=(1, 5, 7, 2)).astype(np.float32)
     a, h, w, c = (symbol(f"in0_{k}") for k in range(4))
-    attrs: dict[str, Any] = dict(axes=(1, 2), to=(2 * h, floordiv(3 * w, 2)), factors=(2.0, 1.5), mode=mode, coordinate=coordinate)
+    attrs: dict[str, Any] = dict(
+        axes=(1, 2), to=(2 * h, floordiv(3 * w, 2)), factors=(2.0, 1.5), mode=mode, coordinate=coordinate
+    )
     fixed = attrs | {"to": (10, 10)}
     for extra in ({}, {"factors": None}, {"exclude_outside": mode != "nearest"}):
         expected = find("resize")(x, **(fixed | extra))

@@ -33,7 +33,21 @@ CLASSES = {
 MAX_INPUTS = 24
 MAX_REGISTERS = 127
 _NARROW = {DType.F16, DType.BF16, DType.I8, DType.U8, DType.I16, DType.U16}
-_EXACT = {"min", "max", "where", "bit_and", "bit_or", "bit_xor", "floor", "ceil", "round", "sign", "mod", "fmod", "move"}
+_EXACT = {
+    "min",
+    "max",
+    "where",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "mod",
+    "fmod",
+    "move",
+}
 """Functions whose results fit the operands' dtype, so that they need no wrap or rounding."""
 _LOGIC = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}
 
@@ -151,9 +165,7 @@ def _translate(code: _Code, program: Program, operands: list[int], types: list[D
         code.emit("move", cls, cls, (values[-1],))
 
 
-def _instruction(
-    code: _Code, function: str, dtype: DType, source: DType, given: tuple[int, ...], constant: Any
-) -> int:
+def _instruction(code: _Code, function: str, dtype: DType, source: DType, given: tuple[int, ...], constant: Any) -> int:
     cls, result = _class(source), _class(dtype)
     if function in ("cast", "cast_wrap"):
         return code.emit(function, cls, result, given, dtype.code)

@@ -122,14 +122,17 @@ def _matmul(cx: Lowering, node: Node, a: str, b: str, zeros: list[str], bias: st
         b = _reshaped(cx, b, right) if cx.constant(b) is None else cx.weight(cx.constant(b).reshape(-1, 1), b)  # type: ignore[union-attr]
     full = (*_batch(left, right), left[-2], right[-1])
     if len(left) < len(full):
-        a, left = _reshaped(cx, a, (1,) * (len(full) - len(left)) + tuple(left)), (1,) * (len(full) - len(left)) + tuple(left)
+        a, left = (
+            _reshaped(cx, a, (1,) * (len(full) - len(left)) + tuple(left)),
+            (1,) * (len(full) - len(left)) + tuple(left),
+        )
     if tuple(full) != tuple(shape):
         result = cx.temp(cx.dtype(out), full, out)
     a = _expanded(cx, a, left, (*full[:-2], *left[-2:]))
     data = cx.constant(b)
     if data is not None and data.size != product(right[-2:]):
         data = None
-    k, n = left[-1], right[-1]
+    k, n = data.shape[-2:] if data is not None else (left[-1], right[-1])
     for name, size in ((zeros[0], product(full[:-1])), (scales[0] if scales else "", product(full[:-1]))):
         if name and product(cx.shape(name)) not in (1, size):
             raise UnsupportedError(f"quantisation parameters of shape {cx.shape(name)} for the rows of a product")
@@ -138,7 +141,7 @@ def _matmul(cx: Lowering, node: Node, a: str, b: str, zeros: list[str], bias: st
             raise UnsupportedError(f"quantisation parameters of shape {cx.shape(name)} for the columns of a product")
     sums, offset, scratch = "", 0, 0
     if data is not None:
-        codes, column_sums, offset = pack_codes(data.reshape(int(k), int(n)))  # type: ignore[call-overload]
+        codes, column_sums, offset = pack_codes(data.reshape(k, n))
         b, sums = cx.weight(codes, b, key=(b, "codes")), cx.weight(column_sums, f"{b}.sums", key=(b, "code sums"))
     else:
         batches = product(right[:-2])

@@ -120,5 +120,3 @@ def topk(node: Node, cx: Lowering) -> None:
     cx.emit(
         "topk", [x], [values, indices], params, thread_scratch=shape[axis] * 16, why="partial sort of each line"
     )  # fmt: skip
-
-

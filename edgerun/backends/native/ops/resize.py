@@ -55,11 +55,18 @@ def resize(node: Node, cx: Lowering) -> None:
     crop = kind.coordinate == "tf_crop_and_resize"
     for k, (axis, length, count, factor, region) in enumerate(plans):
         last = k == len(plans) - 1 and working is final and not post and not crop
-        result = y if last else cx.temp(working, tuple(count if d == axis else n for d, n in enumerate(cx.shape(current))), "resized")
+        result = (
+            y
+            if last
+            else cx.temp(working, tuple(count if d == axis else n for d, n in enumerate(cx.shape(current))), "resized")
+        )
         if isinstance(length, int) and isinstance(count, int):
             ratio = factor if factor is not None else Fraction(count, max(length, 1))
             found = taps(Axis(length, count, ratio, region), kind)
-            index = cx.weight(found.index.astype(np.int32) if mode != "nearest" else found.index[:, 0].astype(np.int32), "resize.index")
+            index = cx.weight(
+                found.index.astype(np.int32) if mode != "nearest" else found.index[:, 0].astype(np.int32),
+                "resize.index",
+            )
             weight = cx.weight(found.weight.astype(working.numpy), "resize.weight") if mode != "nearest" else ""
             if crop and found.outside.any():
                 flags = found.outside.reshape([-1 if d == axis else 1 for d in range(len(shape))])
@@ -69,7 +76,9 @@ def resize(node: Node, cx: Lowering) -> None:
         if mode == "nearest":
             cx.emit("gather", [current, index], [result], [axis], why=f"nearest cells of axis {axis}")
         else:
-            cx.emit("resize_axis", [current, index, weight], [result], [axis], why=f"{mode} interpolation along axis {axis}")
+            cx.emit(
+                "resize_axis", [current, index, weight], [result], [axis], why=f"{mode} interpolation along axis {axis}"
+            )
         current = result
     if current != y:
         _finish(cx, current, y, outside, float(attrs.get("extrapolation", 0.0)), post, kind.antialias)
@@ -114,7 +123,10 @@ def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLi
         if attrs.get("policy", "stretch") != "stretch" and factors is None:
             counts, ratios = _with_policy(lengths, counts, attrs["policy"])
         return counts, ratios
-    scales, sizes = static_input(node, cx, 1, "the factor of a resize"), static_input(node, cx, 2, "the size of a resize")
+    scales, sizes = (
+        static_input(node, cx, 1, "the factor of a resize"),
+        static_input(node, cx, 2, "the size of a resize"),
+    )
     if scales is not None:
         values = [float(s) for s in scales]
         found = [scaled_size(n, s) for n, s in zip(lengths, values, strict=True)]

@@ -3,6 +3,7 @@
 #if !defined(ER_WIDE_ONLY) && !defined(ER_DOT_ONLY)
 #include "copy.c"
 #include "elementwise.c"
+#include "tree.c"
 #include "resize.c"
 #include "nbits.c"
 #include "quant.c"
