@@ -1,6 +1,6 @@
 """The packed file: stub executable, padding, plan, footer. docs/packed-file-format.md is the specification.
 
-stub (ELF) | zeros up to a multiple of 64 KiB | plan | footer (64 bytes)
+stub (ELF) | zeros up to a page boundary | plan | footer (64 bytes)
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from edgerun.plan.layout import HEADER, fnv1a
 
 MAGIC = b"EDGEPACK"
 VERSION = 1
-ALIGNMENT = 1 << 16
-"""The largest page size of the supported architectures, so that the plan can be mapped on all of them."""
+PAGES = {"x86_64": 1 << 12, "aarch64": 1 << 16, "armv7": 1 << 12, "riscv64": 1 << 12}
+"""The largest page size that kernels of each architecture use: the plan starts at a multiple of it, to be mapped."""
 ARCH_CODES = {"x86_64": 1, "aarch64": 2, "armv7": 3, "riscv64": 4}
 
 _LAYOUT = struct.Struct("<8sIIQQQQQQ")
@@ -60,14 +60,24 @@ class Footer:
         names = {v: k for k, v in ARCH_CODES.items()}
         if code not in names:
             raise FileFormatError(f"{origin} names the unknown architecture {code}", hint="pack it again")
-        if offset % ALIGNMENT or offset < stub or size < HEADER.size or offset + size + FOOTER_BYTES != file_bytes:
+        if (
+            offset % PAGES[names[code]]
+            or offset < stub
+            or size < HEADER.size
+            or offset + size + FOOTER_BYTES != file_bytes
+        ):
             raise FileFormatError(f"the footer of {origin} does not fit its size", hint="copy it again")
         return Footer(names[code], offset, size, header, stub)
 
 
+def padding(stub_bytes: int, arch: str) -> int:
+    """Zeros between the stub and the plan."""
+    return -stub_bytes % PAGES[arch]
+
+
 def assemble(stub: bytes, plan: bytes, arch: str) -> list[bytes]:
     """The pieces of a packed file, in order."""
-    offset = -(-len(stub) // ALIGNMENT) * ALIGNMENT
+    offset = len(stub) + padding(len(stub), arch)
     footer = Footer(arch, offset, len(plan), fnv1a(plan[: HEADER.size]), len(stub))
     return [stub, bytes(offset - len(stub)), plan, footer.encode()]
 

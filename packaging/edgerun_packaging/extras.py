@@ -14,7 +14,7 @@ _TOTAL, _SECTIONS, _CHECKSUM = 3, 7, 8
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A golden vector before it has a place. `io`: number among inputs, then outputs; GOLDEN_LAYER | node for a layer."""
+    """A golden vector before it has a place. `io`: number among inputs, then outputs; GOLDEN_LAYER | node otherwise."""
 
     set: int
     io: int

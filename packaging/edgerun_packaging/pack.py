@@ -13,7 +13,7 @@ from edgerun import __version__
 from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError, UnsupportedError
 from edgerun.files import atomic_write
 from edgerun.graph import Graph
-from edgerun.packed import ALIGNMENT, FOOTER_BYTES, assemble
+from edgerun.packed import FOOTER_BYTES, assemble, padding
 from edgerun.plan import PlanReader
 from edgerun_packaging import budgets as limits
 from edgerun_packaging import stubs
@@ -129,7 +129,12 @@ def _finish(
     extras = 4096
     for _ in range(3):
         footprint = predict(
-            reader, elf, stub_bytes, padding=-stub_bytes % ALIGNMENT + FOOTER_BYTES, extras=extras, threads=threads
+            reader,
+            elf,
+            stub_bytes,
+            padding=padding(stub_bytes, target.arch) + FOOTER_BYTES,
+            extras=extras,
+            threads=threads,
         )
         manifest = {
             "packed_by": f"edgerun {__version__}",

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgerun.errors import FileFormatError, InputOutputError
-from edgerun.packed import ALIGNMENT, FOOTER_BYTES, Footer, assemble, is_packed, map_plan, read_footer
+from edgerun.packed import FOOTER_BYTES, PAGES, Footer, assemble, is_packed, map_plan, read_footer
 from edgerun.plan.layout import fnv1a
 
+PAGE = PAGES["aarch64"]
 PLAN = b"EDGEPLAN" + bytes(120) + b"tables and weights"
 
 
@@ -31,8 +32,8 @@ def test_layout(tmp_path: Path) -> None:
     path = tmp_path / "packed"
     data = _write(path)
     footer = read_footer(path)
-    assert footer == Footer("aarch64", ALIGNMENT, len(PLAN), fnv1a(PLAN[:128]), 1004)
-    assert len(data) == ALIGNMENT + len(PLAN) + FOOTER_BYTES
+    assert footer == Footer("aarch64", PAGE, len(PLAN), fnv1a(PLAN[:128]), 1004)
+    assert len(data) == PAGE + len(PLAN) + FOOTER_BYTES
     assert bytes(map_plan(path)) == PLAN
     assert is_packed(path)
 
@@ -57,13 +58,13 @@ def test_every_changed_footer_byte_is_noticed(tmp_path: Path, position: int) -> 
 def test_a_changed_plan_header_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "packed"
     data = bytearray(_write(path))
-    data[ALIGNMENT + 20] ^= 1
+    data[PAGE + 20] ^= 1
     path.write_bytes(data)
     with pytest.raises(FileFormatError, match="header"):
         map_plan(path)
 
 
-@pytest.mark.parametrize("keep", [0, 1, 63, 64, 1000, ALIGNMENT, ALIGNMENT + 50])
+@pytest.mark.parametrize("keep", [0, 1, 63, 64, 1000, PAGE, PAGE + 50])
 def test_truncation_is_noticed(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "packed"
     path.write_bytes(_write(path)[:keep])

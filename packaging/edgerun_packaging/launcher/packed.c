@@ -1,4 +1,4 @@
-/* Opening oneself: ELF | padding | plan at a multiple of 64 KiB | 64-byte footer. docs/packed-file-format.md. */
+/* Opening oneself: ELF | padding | plan at a page boundary | 64-byte footer. docs/packed-file-format.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +10,12 @@
 
 #define PACK_MAGIC "EDGEPACK"
 #define PACK_VERSION 1
-#define PACK_ALIGNMENT 65536 /* the largest page size of the supported architectures */
+/* The largest page size of this architecture's kernels. */
+#ifdef __aarch64__
+#define PACK_ALIGNMENT 65536
+#else
+#define PACK_ALIGNMENT 4096
+#endif
 
 typedef struct {
   char magic[8];
