@@ -11,7 +11,7 @@ import numpy as np
 
 from edgerun.backends.native.binding import NativeModel, host_arch
 from edgerun.backends.native.lowering import Lowering, NativeNode
-from edgerun.dims import DimLike, free_symbols
+from edgerun.dims import DimLike, free_symbols, shape_text
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Graph
 from edgerun.plan import Plan, PlanNode, PlanReader, PlanTensor, Space, SymbolBounds, Weight, write
@@ -39,6 +39,7 @@ def compile_plan(graph: Graph, arch: str, *, options: Mapping[str, object] | Non
     `options` go to the lowering; `share_memory` (default true) lets tensors share memory beyond reshapes. Raises
     UnsupportedError listing every node that cannot be lowered, and for free dimensions without an upper bound.
     """
+    _check_bounds(graph)
     lowering = Lowering(graph, arch, dict(options or {}))
     lowering.run()
     tensors: dict[str, AnyTensor] = {**graph.tensors, **lowering.tensors}
@@ -53,15 +54,29 @@ def build_plan(graph: Graph, arch: str, *, options: Mapping[str, object] | None 
     return compile_plan(graph, arch, options=options).plan
 
 
+def _check_bounds(graph: Graph) -> None:
+    """Every free dimension has a largest size: the arena is planned for it."""
+    open_ended = sorted(s for s in graph.free_symbols() if graph.symbols.get(s, (0, None))[1] is None)
+    if open_ended:
+        raise UnsupportedError(
+            "the native backend needs the largest size of each free dimension: " + ", ".join(open_ended),
+            problems=[f"dimension {s} has no upper bound" for s in open_ended],
+            hint="give " + " ".join(f"--dim {s}=LOW..HIGH" for s in open_ended),
+        )
+
+
 def _check_types(graph: Graph, nodes: list[NativeNode], tensors: Mapping[str, AnyTensor]) -> None:
     used = [*graph.inputs, *graph.outputs, *(t for n in nodes for t in (*n.inputs, *n.outputs) if t)]
     problems = []
+    free = graph.free_symbols()
     for name in dict.fromkeys(used):
         t = tensors[name]
         if t.dtype.code not in NATIVE_DTYPES or getattr(t, "kind", "tensor") != "tensor":
             problems.append(f"tensor {name!r} has the type {getattr(t, 'kind', 'tensor')} of {t.dtype.short}")
         elif t.shape is None:
             problems.append(f"the rank of tensor {name!r} depends on the data")
+        elif any(free_symbols(d) - free for d in t.shape):
+            problems.append(f"the size of tensor {name!r} {shape_text(t.shape)} depends on the data")
     if problems:
         raise UnsupportedError(
             "the native backend cannot run this model: " + "; ".join(problems[:20]), problems=problems,
@@ -104,11 +119,8 @@ class _Assembler:
             raise UnsupportedError(f"no input has the dimension {hidden[0]} itself, only expressions of it")
         found = []
         for name in names:
-            low, high = self.graph.symbols.get(name, (0, None))
-            if high is None:
-                raise UnsupportedError(
-                    f"dimension {name} has no upper bound", hint=f"give one with --dim {name}=LOW..HIGH"
-                )
+            low, high = self.graph.symbols[name]
+            assert high is not None, "checked by _check_bounds"
             found.append(SymbolBounds(name, low or 0, min(high, MAX_DIM)))
         return found
 
