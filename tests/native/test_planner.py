@@ -17,6 +17,7 @@ from edgerun.dtypes import DType
 from edgerun.errors import PlanError
 from edgerun.planner import ALGORITHMS, Block, MemoryPlan, find_storages, lower_bound, place, plan_memory
 from edgerun.planner.arena import extent, place_in_order
+from edgerun.planner.order import order_for_memory
 
 # -- random programs, executed twice: with one array a tensor, and inside the planned arena
 
@@ -277,3 +278,23 @@ def test_the_best_placement_is_kept_and_close_to_the_bound() -> None:
 
 def test_nothing_to_place() -> None:
     assert place([]) == ([], "nothing to place") and lower_bound([]) == 0
+
+
+def test_branches_run_one_after_the_other_when_that_saves_memory() -> None:
+    """Breadth first, all four large intermediates are alive at once; depth first only one."""
+    tensors = {"x": NativeTensor("x", DType.F32, (16,)), "y": NativeTensor("y", DType.F32, (16,))}
+    grow, shrink = [], []
+    for i in range(4):
+        tensors[f"big{i}"] = NativeTensor(f"big{i}", DType.F32, (4096,))
+        tensors[f"small{i}"] = NativeTensor(f"small{i}", DType.F32, (16,))
+        grow.append(NativeNode("mix", ["x"], [f"big{i}"], []))
+        shrink.append(NativeNode("mix", [f"big{i}"], [f"small{i}"], []))
+    nodes = [*grow, *shrink, NativeNode("mix", [f"small{i}" for i in range(4)], ["y"], [])]
+    plan = plan_memory(nodes, tensors, ["x"], ["y"], {})
+    assert plan.order[:2] == [0, 4] and plan.arena_bytes < 2 * 4096 * 4 and sorted(plan.order) == list(range(9))
+    assert plan.live[8] < plan.live[4]
+
+
+def test_a_chain_keeps_its_order() -> None:
+    nodes, tensors = chain("mix", "add", "mix", "view", "mix")
+    assert order_for_memory(nodes, dict.fromkeys(tensors, 4000), ["t5"]) == [0, 1, 2, 3, 4]

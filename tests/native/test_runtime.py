@@ -200,7 +200,7 @@ def test_graphs_that_cannot_be_planned_are_explained() -> None:
     graph = Graph("g", ["x"], ["y"], [Node("reshape", ["x"], ["y"], {"to": (symbol("N"),)}, "flat")])
     graph.add_tensor("x", F32, (symbol("N"),))
     graph.add_tensor("y", F32, (symbol("N"),))
-    with pytest.raises(UnsupportedError, match="--dim N=LOW..HIGH"):
+    with pytest.raises(UnsupportedError, match="--dim N=LOW"):
         compile_plan(graph, host_arch())
     graph.tensors["x"].dtype = DType.C64
     graph.symbols["N"] = (1, 4)
