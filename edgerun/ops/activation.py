@@ -8,7 +8,7 @@ The numbers are those of `enum er_act` and `enum er_res` in the C runtime. p0 an
 from __future__ import annotations
 
 from edgerun.graph import Shape
-from edgerun.ops.registry import TensorType, require
+from edgerun.ops.registry import TensorType, compatible, may_equal, require
 
 ACTIVATIONS: dict[str, int] = {
     "none": 0,
@@ -55,14 +55,7 @@ def check_epilogue(
             continue
         require(len(vector.shape) == 1 and len(out) > 0, f"the {what} is a vector over channels, not {vector}")
         size, channels = vector.shape[0], out[-1]
-        fits = size == channels or (scalar_fits and size == 1)
-        require(
-            fits or not (isinstance(size, int) and isinstance(channels, int)),
-            f"the {what} has {size} elements for {channels} channels",
-        )
+        fits = may_equal(size, channels) or (scalar_fits and size == 1)
+        require(fits, f"the {what} has {size} elements for {channels} channels")
     if residual is not None and residual.shape is not None:
-        require(len(residual.shape) == len(out), f"the residual {residual} has another rank than the output")
-        same = all(
-            a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(residual.shape, out, strict=True)
-        )
-        require(same, f"the residual {residual} has another shape than the output")
+        require(compatible(residual.shape, out), f"the residual {residual} has another shape than the output")

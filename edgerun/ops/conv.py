@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgerun.dims import DimLike, floordiv, product
 from edgerun.graph import Shape
 from edgerun.ops.activation import check_epilogue
-from edgerun.ops.registry import TensorType, macs, op, require
+from edgerun.ops.registry import TensorType, compatible, macs, may_equal, op, require
 from edgerun.ops.windows import check_window, span, window_counts
 
 
@@ -121,6 +119,7 @@ def deform_conv(
     n, kernel = len(x.shape) - 2, w.shape[1:-1]
     check_window(n, kernel, strides, dilations, pads)
     _check_channels(x.shape[-1], w.shape[-1], w.shape[0], group)
+    require(offset_group >= 1, f"there are {offset_group} offset groups")
     if isinstance(x.shape[-1], int):
         require(x.shape[-1] % offset_group == 0, f"{x.shape[-1]} channels in {offset_group} offset groups")
     sizes = window_counts(x.shape[1:-1], kernel, strides, dilations, pads)
@@ -129,14 +128,7 @@ def deform_conv(
         if given is None or given.shape is None:
             continue
         expected = (x.shape[0], *sizes, channels)
-        require(
-            len(given.shape) == len(expected)
-            and all(
-                a == b or not (isinstance(a, int) and isinstance(b, int))
-                for a, b in zip(given.shape, expected, strict=True)
-            ),
-            f"the {what} is {given}, expected the shape {expected}",
-        )
+        require(compatible(given.shape, expected), f"the {what} is {given}, expected the shape {expected}")
     out = (x.shape[0], *sizes, w.shape[0])
     check_epilogue(out, bias, None, None, "none", "none")
     return TensorType(x.dtype, out)
@@ -170,9 +162,8 @@ def _check_ranks(x: TensorType, w: TensorType) -> None:
 
 def _check_channels(channels: DimLike, per_group: DimLike, filters: DimLike, group: int) -> None:
     require(group >= 1, f"there are {group} groups")
-    known: Sequence[DimLike] = (channels, per_group)
-    if all(isinstance(d, int) for d in known):
-        require(
-            channels == per_group * group, f"{channels} input channels, but weights for {group} groups of {per_group}"
-        )
+    require(
+        may_equal(channels, per_group * group),
+        f"{channels} input channels, but weights for {group} groups of {per_group}",
+    )
     require(not isinstance(filters, int) or filters % group == 0, f"{filters} filters in {group} groups")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgerun.dtypes import DType
-from edgerun.ops.registry import TensorType, fresh_symbol, op, require
+from edgerun.ops.registry import TensorType, compatible, fresh_symbol, op, require
 
 
 @op("detection")
@@ -61,20 +61,16 @@ def non_max_suppression(
     default 0). A box is two opposite corners (y1, x1, y2, x2), or with `center_point_box` (x, y, width, height).
     """
     require(boxes.dtype.is_float and scores.dtype.is_float, f"boxes {boxes} and scores {scores} are not floats")
-    require(boxes.shape is None or len(boxes.shape) == 3, f"boxes are [B, N, 4], not {boxes}")
-    require(scores.shape is None or len(scores.shape) == 3, f"scores are [B, C, N], not {scores}")
     if boxes.shape is not None:
-        require(not isinstance(boxes.shape[2], int) or boxes.shape[2] == 4, f"boxes are [B, N, 4], not {boxes}")
+        require(compatible(boxes.shape, (*boxes.shape[:2], 4)), f"boxes are [B, N, 4], not {boxes}")
+    require(scores.shape is None or len(scores.shape) == 3, f"scores are [B, C, N], not {scores}")
     return TensorType(DType.I64, (fresh_symbol("selected"), 3))
 
 
 def _region_shape(x: TensorType, rois: TensorType, columns: int, height: int, width: int) -> TensorType:
     require(x.shape is None or len(x.shape) == 4, f"a feature map is [N, C, H, W], not {x}")
     if rois.shape is not None:
-        require(len(rois.shape) == 2, f"regions are [R, {columns}], not {rois}")
-        require(
-            not isinstance(rois.shape[1], int) or rois.shape[1] == columns, f"regions are [R, {columns}], not {rois}"
-        )
+        require(compatible(rois.shape, (*rois.shape[:1], columns)), f"regions are [R, {columns}], not {rois}")
     count = rois.shape[0] if rois.shape is not None else fresh_symbol("regions")
     channels = x.shape[1] if x.shape is not None else fresh_symbol("channels")
     return x.like((count, channels, height, width))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgerun.dims import DimLike, broadcast, product
 from edgerun.graph import Shape
 from edgerun.ops.activation import check_epilogue
-from edgerun.ops.registry import TensorType, macs, op, require
+from edgerun.ops.registry import TensorType, macs, may_equal, op, require
 
 
 @op("matmul")
@@ -47,10 +47,7 @@ def _product_shape(a: TensorType, b: TensorType, trans_b: bool) -> Shape | None:
     if trans_b:
         right = (*right[:-2], right[-1], right[-2])
     inner, other = left[-1], right[-2]
-    require(
-        inner == other or not (isinstance(inner, int) and isinstance(other, int)),
-        f"the inner sizes {inner} and {other} of {a} and {b} differ",
-    )
+    require(may_equal(inner, other), f"the inner sizes {inner} and {other} of {a} and {b} differ")
     result = broadcast(left[:-2], right[:-2])
     if len(a.shape) > 1:
         result = (*result, left[-2])
@@ -69,10 +66,7 @@ def det(x: TensorType) -> TensorType:
     if x.shape is None:
         return TensorType(x.dtype, None)
     require(len(x.shape) >= 2, f"a determinant needs matrices, not {x}")
-    rows, columns = x.shape[-2:]
-    require(
-        rows == columns or not (isinstance(rows, int) and isinstance(columns, int)), f"the matrices {x} are not square"
-    )
+    require(may_equal(x.shape[-2], x.shape[-1]), f"the matrices {x} are not square")
     return TensorType(x.dtype, x.shape[:-2])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.graph import Shape
-from edgerun.ops.registry import TensorType, op, require
+from edgerun.ops.registry import TensorType, compatible, op, require
 
 
 @op("norm")
@@ -57,7 +57,8 @@ def group_norm(x: TensorType, scale: TensorType, bias: TensorType, *, groups: Di
         require(groups > 0 and channels % groups == 0, f"{channels} channels in {groups} groups")
     for what, given in (("scale", scale), ("bias", bias)):
         require(
-            given.shape is None or _fits(given.shape, (channels,)), f"the {what} is {given} for {channels} channels"
+            given.shape is None or compatible(given.shape, (channels,)),
+            f"the {what} is {given} for {channels} channels",
         )
     return x.like()
 
@@ -76,10 +77,4 @@ def lrn(x: TensorType, *, size: int, alpha: float, beta: float, bias: float) -> 
 def _check_parameter(what: str, given: TensorType | None, x: TensorType, axis: int) -> None:
     if given is None or given.shape is None or x.shape is None:
         return
-    require(_fits(given.shape, x.shape[axis:]), f"the {what} {given} has another shape than axes {axis}... of {x}")
-
-
-def _fits(a: Shape, b: Shape) -> bool:
-    return len(a) == len(b) and all(
-        p == q or not (isinstance(p, int) and isinstance(q, int)) for p, q in zip(a, b, strict=True)
-    )
+    require(compatible(given.shape, x.shape[axis:]), f"the {what} {given} has another shape than axes {axis}... of {x}")

@@ -219,6 +219,16 @@ def require(condition: bool, message: str) -> None:
         raise ShapeError(message)
 
 
+def may_equal(a: DimLike, b: DimLike) -> bool:
+    """Whether two dimensions can be equal: all but two different numbers."""
+    return a == b or isinstance(a, Dim) or isinstance(b, Dim)
+
+
+def compatible(a: Shape, b: Shape) -> bool:
+    """Whether two shapes can be equal."""
+    return len(a) == len(b) and all(may_equal(p, q) for p, q in zip(a, b, strict=True))
+
+
 def normalize_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front. Raises ShapeError when out of range."""
     if not -rank <= axis < rank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.graph import Shape
-from edgerun.ops.registry import TensorType, fresh_symbol, op, require
+from edgerun.ops.registry import TensorType, compatible, fresh_symbol, op, require
 from edgerun.ops.resample import COORDINATES, MODES, NEAREST, POLICIES
 
 
@@ -49,11 +49,7 @@ def resize(
     require(coordinate != "tf_crop_and_resize" or roi is not None, "tf_crop_and_resize needs a region")
     for what, given, count in (("scales", scales, len(axes)), ("sizes", sizes, len(axes)), ("roi", roi, 2 * len(axes))):
         if given is not None and given.shape is not None:
-            fits = len(given.shape) == 1 and given.shape[0] in (
-                count,
-                *([] if isinstance(given.shape[0], int) else [given.shape[0]]),
-            )
-            require(fits, f"{what} is {given}, expected {count} values")
+            require(compatible(given.shape, (count,)), f"{what} is {given}, expected {count} values")
     require(sizes is None or sizes.dtype is DType.I64, "sizes are i64")
     if x.shape is None:
         return x.like()

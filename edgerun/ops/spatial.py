@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgerun.dims import DimLike, floordiv, product
 from edgerun.dtypes import DType
-from edgerun.ops.registry import TensorType, fresh_symbol, op, require
+from edgerun.ops.registry import TensorType, compatible, fresh_symbol, may_equal, op, require
 from edgerun.ops.windows import check_window
 
 SAMPLING = ("nearest", "linear", "cubic")
@@ -29,7 +29,7 @@ def grid_sample(
         return x.like() if x.shape is None else TensorType(x.dtype, None)
     require(len(x.shape) >= 3 and len(grid.shape) == len(x.shape), f"the grid {grid} does not fit {x}")
     size = grid.shape[-1]
-    require(not isinstance(size, int) or size == len(x.shape) - 2, f"the grid {grid} does not name places in {x}")
+    require(may_equal(size, len(x.shape) - 2), f"the grid {grid} does not name places in {x}")
     return x.like((x.shape[0], x.shape[1], *grid.shape[1:-1]))
 
 
@@ -53,8 +53,7 @@ def affine_grid(
     axes = len(to) - 2
     require(axes in (2, 3), f"an affine grid for a map of shape {to}")
     if theta.shape is not None:
-        fits = all(not isinstance(d, int) or d == e for d, e in zip(theta.shape[1:], (axes, axes + 1), strict=True))
-        require(fits, f"affine maps {theta} for a map with {axes} axes")
+        require(compatible(theta.shape[1:], (axes, axes + 1)), f"affine maps {theta} for a map with {axes} axes")
     return theta.like((theta.shape[0] if theta.shape is not None else to[0], *to[2:], axes))
 
 
