@@ -70,6 +70,15 @@ static unsigned detect(void) {
 static unsigned detect(void) { return HAS_BASELINE; }
 #endif
 
+/* cpuid is slow in virtual machines: it is asked once. Two threads that race here find the same. */
+static unsigned features(void) {
+  static _Atomic unsigned known; /* 0: not asked yet */
+  const unsigned asked = 1u << 31;
+  unsigned found = known;
+  if (!found) known = found = detect() | asked;
+  return found;
+}
+
 /* levels.def is read three times, each time only the lines of this architecture. */
 #define NONE(symbol, name, cpu, extends, needs, extent)
 #define DECLARE(symbol, name, cpu, extends, needs, extent) extern const er_isa_level er_level_##symbol OPTIONAL;
@@ -105,7 +114,7 @@ int er_level_count(void) { return (int)(sizeof levels / sizeof *levels); }
 const er_level *er_level_at(int index) { return &levels[index]; }
 
 int er_level_usable(int index) {
-  return index >= 0 && index < er_level_count() && (detect() & needed[index]) == needed[index];
+  return index >= 0 && index < er_level_count() && (features() & needed[index]) == needed[index];
 }
 
 int er_level_find(const char *name) {
@@ -130,4 +139,4 @@ er_run_fn er_level_run(int index, int kernel) {
   return index >= 0 ? levels[index].level->run[kernel] : NULL;
 }
 
-const char *er_cpu_missing(void) { return detect() & HAS_BASELINE ? NULL : "NEON"; }
+const char *er_cpu_missing(void) { return features() & HAS_BASELINE ? NULL : "NEON"; }
