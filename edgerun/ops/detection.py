@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgerun.dtypes import DType
-from edgerun.ops.registry import TensorType, compatible, fresh_symbol, op, require
+from edgerun.ops.registry import TensorType, compatible, fresh_symbol, may_equal, op, require
 
 
 @op("detection")
@@ -30,6 +30,8 @@ def roi_align(
     require(x.dtype.is_float and rois.dtype is x.dtype, f"regions {rois} of {x.dtype.short}")
     require(batch.dtype is DType.I64, f"batch indices are i64, not {batch.dtype.short}")
     require(height > 0 and width > 0 and sampling_ratio >= 0, f"bins of {height} x {width}, {sampling_ratio} samples")
+    if rois.shape is not None and batch.shape is not None:
+        require(compatible(batch.shape, rois.shape[:1]), f"batch indices {batch} for regions {rois}")
     return _region_shape(x, rois, 4, height, width)
 
 
@@ -64,6 +66,9 @@ def non_max_suppression(
     if boxes.shape is not None:
         require(compatible(boxes.shape, (*boxes.shape[:2], 4)), f"boxes are [B, N, 4], not {boxes}")
     require(scores.shape is None or len(scores.shape) == 3, f"scores are [B, C, N], not {scores}")
+    if boxes.shape is not None and scores.shape is not None:
+        same = may_equal(boxes.shape[0], scores.shape[0]) and may_equal(boxes.shape[1], scores.shape[2])
+        require(same, f"boxes {boxes} and scores {scores} differ in batch or count")
     return TensorType(DType.I64, (fresh_symbol("selected"), 3))
 
 

@@ -28,6 +28,7 @@ def grid_sample(
     if x.shape is None or grid.shape is None:
         return x.like() if x.shape is None else TensorType(x.dtype, None)
     require(len(x.shape) >= 3 and len(grid.shape) == len(x.shape), f"the grid {grid} does not fit {x}")
+    require(may_equal(x.shape[0], grid.shape[0]), f"the batches of {x} and of the grid {grid} differ")
     size = grid.shape[-1]
     require(may_equal(size, len(x.shape) - 2), f"the grid {grid} does not name places in {x}")
     return x.like((x.shape[0], x.shape[1], *grid.shape[1:-1]))

@@ -282,3 +282,23 @@ def test_conv_transpose_output_shape_with_symbolic_sizes(size):
     (plain,) = case.edgerun()
     assert_symbolic_shapes(case)
     np.testing.assert_array_equal(case.edgerun()[0], plain)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "weights", "group"), [("Conv", (8, 1, 3), 8), ("Conv", (4, 2, 3), 1), ("ConvTranspose", (2, 3, 3), 1)]
+)
+def test_channels_that_turn_out_wrong_at_run_time(op_type, weights, group):
+    inputs = {"X": normal(1, 4, 8), "W": normal(*weights)}
+    case = NodeCase(op_type, inputs, {"group": group}, constant=["W"], symbolic=True)
+    with pytest.raises(ShapeError, match="4 channels"):
+        case.edgerun()
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
+def test_constant_weights_are_rearranged_once(op_type):
+    graph = NodeCase(op_type, {"X": normal(1, 4, 8, 8), "W": normal(4, 4, 3, 3)}, constant=["W"]).graph()
+    (node,) = [n for n in graph.nodes if n.op.startswith("conv")]
+    weights = graph.constant(node.inputs[1])
+    assert weights is not None
+    assert weights.flags.c_contiguous
+    assert sum(n.op == "transpose" for n in graph.nodes) == 2

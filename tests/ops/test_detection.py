@@ -108,3 +108,10 @@ def test_without_a_limit_nothing_is_selected():
     (y,) = NodeCase("NonMaxSuppression", {"boxes": boxes, "scores": scores}).edgerun()
     assert y.shape == (0, 3)
     assert y.dtype == np.int64
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_boxes_and_scores_must_match(symbolic):
+    inputs = {"boxes": np.zeros((1, 5, 4), np.float32), "scores": np.zeros((1, 2, 4), np.float32)}
+    with pytest.raises(EdgerunError, match="boxes"):
+        NodeCase("NonMaxSuppression", inputs, symbolic=symbolic).edgerun()

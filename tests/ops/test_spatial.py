@@ -154,3 +154,10 @@ def test_col2im(data, n, constant):
 def test_refusals(case, message):
     with pytest.raises(EdgerunError, match=message):
         case.edgerun()
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_grid_and_map_must_have_one_batch(symbolic):
+    inputs = {"X": normal(1, 1, 3, 3), "grid": normal(2, 2, 2, 2)}
+    with pytest.raises(EdgerunError, match="grid"):
+        NodeCase("GridSample", inputs, opset=20, symbolic=symbolic).edgerun()

@@ -13,6 +13,7 @@ from edgerun.backends.numpy.activation import accumulator, finish
 from edgerun.backends.numpy.registry import kernel
 from edgerun.backends.numpy.sampling import read_linear
 from edgerun.backends.numpy.windows import pad_spatial, tap, windows
+from edgerun.errors import ShapeError
 from edgerun.ops.windows import window_counts
 
 Array = np.ndarray
@@ -37,7 +38,8 @@ def conv(
     p1: float = 0.0,
     res: str = "none",
 ) -> Array:
-    """See edgerun.ops.conv.conv."""
+    """See edgerun.ops.conv.conv. Raises ShapeError when channels that were symbolic do not fit."""
+    _check_channels(x, w.shape[-1] * group)
     n = x.ndim - 2
     working = accumulator(x.dtype)
     taps = w.shape[1:-1]
@@ -124,7 +126,8 @@ def conv_transpose(
     p0: float = 0.0,
     p1: float = 0.0,
 ) -> Array:
-    """See edgerun.ops.conv.conv_transpose."""
+    """See edgerun.ops.conv.conv_transpose. Raises ShapeError when channels that were symbolic do not fit."""
+    _check_channels(x, w.shape[0])
     n = x.ndim - 2
     working = accumulator(x.dtype)
     taps, inputs, outputs = w.shape[1:-1], w.shape[0] // group, w.shape[-1]
@@ -160,7 +163,8 @@ def deform_conv(
     group: int = 1,
     offset_group: int = 1,
 ) -> Array:
-    """See edgerun.ops.conv.deform_conv."""
+    """See edgerun.ops.conv.deform_conv. Raises ShapeError when channels that were symbolic do not fit."""
+    _check_channels(x, w.shape[-1] * group)
     n, working = x.ndim - 2, accumulator(x.dtype)
     taps = w.shape[1:-1]
     counts: Any = window_counts(x.shape[1:-1], taps, strides, dilations, pads)
@@ -183,6 +187,11 @@ def deform_conv(
         matrix = w[g * outputs : (g + 1) * outputs].reshape(outputs, -1).T.astype(working, copy=False)
         y[..., g * outputs : (g + 1) * outputs] = (rows @ matrix).reshape(*y.shape[:-1], outputs)
     return finish(y, bias, None, None, "none", 0, 0, "none").astype(x.dtype, copy=False)
+
+
+def _check_channels(x: Array, expected: int) -> None:
+    if x.shape[-1] != expected:
+        raise ShapeError(f"the input has {x.shape[-1]} channels, the weights are for {expected}")
 
 
 def _tap_places(

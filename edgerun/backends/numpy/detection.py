@@ -112,7 +112,9 @@ def non_max_suppression(
     *,
     center_point_box: bool = False,
 ) -> Array:
-    """See edgerun.ops.detection.non_max_suppression."""
+    """See edgerun.ops.detection.non_max_suppression. Raises ShapeError when boxes and scores do not match."""
+    if boxes.shape[:2] != (scores.shape[0], scores.shape[2]):
+        raise ShapeError(f"boxes of shape {boxes.shape} with scores of shape {scores.shape}")
     limit = 0 if max_output is None else int(max_output.reshape(-1)[0])
     overlap = 0.0 if iou_threshold is None else iou_threshold.reshape(-1)[0]
     picked: list[tuple[int, int, int]] = []

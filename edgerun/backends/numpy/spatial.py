@@ -21,7 +21,9 @@ CUBIC = -0.75
 def grid_sample(
     x: Array, grid: Array, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Array:
-    """See edgerun.ops.spatial.grid_sample."""
+    """See edgerun.ops.spatial.grid_sample. Raises ShapeError when batches differ."""
+    if grid.shape[0] != x.shape[0]:
+        raise ShapeError(f"a grid of shape {grid.shape} for maps of shape {x.shape}")
     n, sizes = x.ndim - 2, x.shape[2:]
     working = accumulator(grid.dtype)
     places = grid.reshape(x.shape[0], -1, n)[..., ::-1].astype(working, copy=False)
