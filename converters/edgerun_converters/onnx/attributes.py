@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 
-from edgerun.errors import ImportFailure
+from edgerun.errors import ImportFailure, ShapeError, UnsupportedError
 from edgerun_converters.onnx.tensors import ExternalData, decode, decode_sparse, text
 
 _T = onnx.AttributeProto
@@ -64,3 +65,19 @@ def value(attribute: onnx.AttributeProto, external: ExternalData, what: str) -> 
     if kind == _T.GRAPHS:
         return tuple(attribute.graphs)
     raise ImportFailure(f"{name} has no type")
+
+
+def constant(values: Mapping[str, Any]) -> np.ndarray:
+    """The array that a Constant node's attributes describe. Raises ShapeError unless there is exactly one."""
+    if len(values) != 1:
+        raise ShapeError("a Constant has exactly one attribute")
+    ((key, value),) = values.items()
+    dtypes = {
+        "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64,
+        "value_string": object, "value_strings": object,
+    }  # fmt: skip
+    if key in dtypes:
+        return np.array(value, dtype=dtypes[key])
+    if key in ("value", "sparse_value"):
+        return value
+    raise UnsupportedError(f"a Constant has no attribute {key!r}")

@@ -17,13 +17,14 @@ import numpy as np
 import onnx
 
 from edgerun import __version__
-from edgerun.dims import Bounds, Dim, DimLike, shape_text, substitute
+from edgerun.dims import Dim, DimLike, shape_text
 from edgerun.dtypes import from_numpy
-from edgerun.errors import EdgerunError, ImportFailure, ShapeError, UnsupportedError, UsageError
+from edgerun.errors import EdgerunError, ImportFailure, ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node
 from edgerun.ops.registry import TensorType
 from edgerun_converters.onnx import attributes as attributes_of
 from edgerun_converters.onnx import functions, legacy
+from edgerun_converters.onnx.binding import DimOption, bind
 from edgerun_converters.onnx.builder import Builder, OnnxNode, Poisoned
 from edgerun_converters.onnx.builder import find as find_lowering
 from edgerun_converters.onnx.load import Source, check_opset, clean_domain, read
@@ -35,11 +36,8 @@ MAX_NODES = 500_000
 """Most nodes imported, function bodies counted per call: nested functions can multiply without bound."""
 MAX_SHOWN = 20
 """Problems listed in a message; `UnsupportedError.problems` has all."""
-
 MAX_ATTEMPTS = 64
 """Imports tried to find out which branches fit together."""
-
-DimOption = int | tuple[int, int | None]
 
 
 def import_model(
@@ -129,7 +127,6 @@ class _Importer:
         self.shapes = shapes
         self.dims = dims
         self.symbols = Symbols()
-        self.bound: dict[str, int] = {}
         self.functions = functions.of_model(source.model)
         self.problems: dict[str, EdgerunError] = {}
         self.notes: list[str] = []
@@ -178,14 +175,18 @@ class _Importer:
         """A weight that keeps its source name."""
         if not name:
             raise ImportFailure("an initializer has no name")
+        scope.define(name, self._add_weight(scope, name, data))
+
+    @staticmethod
+    def _add_weight(scope: Scope, name: str, data: np.ndarray) -> str:
         b = scope.builder
         tensor = scope.prefix + name
         if tensor in b.graph.tensors:
             tensor = b.fresh(tensor)
         dtype, shape = from_numpy(data.dtype), tuple(data.shape)
-        scope.define(name, tensor)
         b.graph.add_tensor(tensor, dtype, shape, data)
         b.types[tensor] = TensorType(dtype, shape, data)
+        return tensor
 
     def _inputs(self, scope: Scope, proto: onnx.GraphProto) -> None:
         types: dict[str, TensorType] = {}
@@ -197,66 +198,14 @@ class _Importer:
             if not value.name or value.name in types:
                 raise ImportFailure(f"the input name {value.name!r} is empty or used twice")
             types[value.name] = from_type(value.type, self.symbols, value.name, f"input {value.name!r}")
-        bounds = self._bind(types)
+        types, bounds = bind(types, self.shapes, self.dims, self.symbols)
         graph = scope.builder.graph
         for name, known in types.items():
-            shape = None if known.shape is None else tuple(substitute(d, self.bound) for d in known.shape)
-            known = TensorType(known.dtype, shape, kind=known.kind)
             scope.define(name, name)
             graph.inputs.append(name)
             graph.add_tensor(name, known.dtype, known.shape, kind=known.kind)
             scope.builder.types[name] = known
         graph.symbols.update({k: v for k, v in bounds.items() if k in graph.free_symbols()})
-
-    def _bind(self, types: dict[str, TensorType]) -> dict[str, Bounds]:
-        """Apply `shapes` and `dims` to the inputs: fills `bound`, returns the bounds of symbols that stay."""
-        for name, shape in self.shapes.items():
-            if name not in types:
-                raise UsageError(f"there is no input {name!r}", hint="the model's inputs are: " + ", ".join(types))
-            self._bind_shape(name, shape, types)
-        symbols = {str(d) for t in types.values() for d in t.shape or () if isinstance(d, Dim)}
-        bounds: dict[str, Bounds] = {}
-        for name, option in self.dims.items():
-            symbol = self.symbols.known(name) or name
-            if symbol not in symbols:
-                hint = "the model's are: " + ", ".join(sorted(symbols)) if symbols else "all dimensions are fixed"
-                raise UsageError(f"there is no dimension {name!r}", hint=hint)
-            if isinstance(option, int):
-                self._bind_symbol(symbol, option)
-            else:
-                low, high = option
-                if low < 0 or (high is not None and high < low):
-                    raise UsageError(f"the bounds {low}..{high} of dimension {name} are empty or negative")
-                bounds[symbol] = (int(low), None if high is None else int(high))
-        for symbol, number in self.bound.items():
-            low, high = bounds.pop(symbol, (0, None))
-            if number < low or (high is not None and number > high):
-                raise UsageError(f"dimension {symbol} is bound to {number}, outside {low}..{high}")
-        return bounds
-
-    def _bind_shape(self, name: str, shape: Sequence[DimLike], types: dict[str, TensorType]) -> None:
-        known = types[name]
-        wanted = tuple(d if isinstance(d, Dim) else int(d) for d in shape)
-        if any(isinstance(d, int) and d < 0 for d in wanted):
-            raise UsageError(f"input {name!r} cannot have the shape {shape_text(wanted)}")
-        if known.shape is None:
-            types[name] = TensorType(known.dtype, wanted, kind=known.kind)
-            return
-        text = f"input {name!r} of shape {shape_text(known.shape)} cannot have the shape {shape_text(wanted)}"
-        if len(known.shape) != len(wanted):
-            raise UsageError(text)
-        for dim, number in zip(known.shape, wanted, strict=True):
-            if dim == number or isinstance(number, Dim):
-                continue
-            if isinstance(dim, int):
-                raise UsageError(text, hint=f"{dim} is fixed in the model")
-            self._bind_symbol(str(dim), number)
-
-    def _bind_symbol(self, symbol: str, number: int) -> None:
-        if number < 0:
-            raise UsageError(f"dimension {symbol} cannot be {number}")
-        if self.bound.setdefault(symbol, number) != number:
-            raise UsageError(f"dimension {symbol} is bound to {self.bound[symbol]} and to {number}")
 
     def _outputs(self, scope: Scope, proto: onnx.GraphProto) -> None:
         """Graph outputs carry their source names; a copy is made of inputs, weights and repeated values."""
@@ -424,25 +373,9 @@ class _Importer:
         self, scope: Scope, proto: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto], name: str
     ) -> str:
         values = {k: attributes_of.value(a, self.source.external, f"node {name!r}") for k, a in given.items()}
-        if len(values) != 1 or len(proto.output) != 1:
-            raise ShapeError("a Constant has exactly one attribute and one output")
-        ((key, value),) = values.items()
-        dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-        if key in ("value_string", "value_strings"):
-            data: Any = np.array(value, dtype=object)
-        elif key in dtypes:
-            data = np.array(value, dtype=dtypes[key])
-        elif key in ("value", "sparse_value"):
-            data = value
-        else:
-            raise UnsupportedError(f"a Constant has no attribute {key!r}")
-        b = scope.builder
-        wanted = scope.prefix + (proto.output[0] or name)
-        tensor = wanted if wanted not in b.graph.tensors else b.fresh(wanted)
-        dtype, shape = from_numpy(data.dtype), tuple(data.shape)
-        b.graph.add_tensor(tensor, dtype, shape, data)
-        b.types[tensor] = TensorType(dtype, shape, data)
-        return tensor
+        if len(proto.output) != 1:
+            raise ShapeError("a Constant has exactly one output")
+        return self._add_weight(scope, proto.output[0] or name, attributes_of.constant(values))
 
     # -- functions
     def _call(
