@@ -302,3 +302,12 @@ def test_constant_weights_are_rearranged_once(op_type):
     assert weights is not None
     assert weights.flags.c_contiguous
     assert sum(n.op == "transpose" for n in graph.nodes) == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_depthwise_with_one_to_three_axes(n, stride, dilation):
+    x, w = normal(2, 5, *(9, 8, 7)[:n]), normal(5, 1, *(3, 2, 3)[:n], seed=1)
+    attributes = {"group": 5, "pads": [1] * (2 * n), "strides": [stride] * n, "dilations": [dilation] * n}
+    NodeCase("Conv", {"X": x, "W": w}, attributes).check(1e-4, 1e-4)

@@ -93,8 +93,15 @@ def _depthwise(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations
     """One input channel a group: y[..., c*m + j] sums x[..., c] * w[c*m + j] over the taps, block by block."""
     taps, counts, channels = w.shape[1:-1], y.shape[1:-1], x.shape[-1]
     multiplier = w.shape[0] // channels
-    result = y.reshape(*y.shape[:-1], channels, multiplier)
-    filters = np.moveaxis(w[..., 0], 0, -1).reshape(*taps, channels, multiplier)
+    filters = np.moveaxis(w[..., 0], 0, -1)
+    # Along the last axis neighbouring windows read neighbouring cells: filters repeated over the axis make long loops.
+    rows_merge = len(counts) > 1 and strides[-1] == 1 and multiplier == 1
+    if rows_merge:
+        result = y.reshape(*y.shape[:-2], counts[-1] * channels)
+        filters = np.tile(filters, counts[-1])
+    else:
+        result = y.reshape(*y.shape[:-1], channels, multiplier)
+        filters = filters.reshape(*taps, channels, multiplier)
     rows = max((BLOCK_BYTES // 16) // max(math.prod(y.shape[2:]) * y.itemsize, 1), 1)
     for image, start in itertools.product(range(y.shape[0]), range(0, counts[0], rows)):
         target = result[image, start : start + rows]
@@ -102,7 +109,8 @@ def _depthwise(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations
         block = (target.shape[0], *counts[1:])
         product = np.empty_like(target)
         for step, position in enumerate(itertools.product(*map(range, taps))):
-            cells = source[tap(position, strides, dilations, block)][..., None]
+            cells = source[tap(position, strides, dilations, block)]
+            cells = cells.reshape(target.shape) if rows_merge else cells[..., None]
             if step == 0:
                 np.multiply(cells, filters[position], out=target)
             else:
