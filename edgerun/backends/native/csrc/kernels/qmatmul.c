@@ -110,14 +110,23 @@ static void qm_rows(qm_plan *p) {
 /* b [K, N] to the packed layout, with column sums. */
 static void qm_pack(int8_t *to, int32_t *sums, const uint8_t *b, int64_t k, int64_t n, uint8_t flip) {
   int64_t kp = (k + 3) / 4 * 4, padded = (n + QG_N - 1) / QG_N * QG_N;
-  memset(sums, 0, (size_t)padded * 4);
-  memset(to, 0, (size_t)(padded * kp));
-  for (int64_t i = 0; i < k; i++)
-    for (int64_t j = 0; j < n; j++) {
-      int8_t code = (int8_t)(b[i * n + j] ^ flip);
-      sums[j] += code;
-      to[(j / QG_N * (kp / 4) + i / 4) * 64 + j % QG_N * 4 + i % 4] = code;
+  for (int64_t column = 0; column < padded; column += QG_N, sums += QG_N) {
+    int64_t width = nd_min(QG_N, n - column);
+    int32_t total[QG_N] = {0};
+    for (int64_t i = 0; i < kp; i += 4, to += 4 * QG_N) {
+      int8_t rows[4][QG_N] = {{0}};
+      for (int64_t r = 0; r < 4 && i + r < k; r++) {
+        const uint8_t *from = b + (i + r) * n + column;
+        if (width == QG_N) for (int j = 0; j < QG_N; j++) rows[r][j] = (int8_t)(from[j] ^ flip);
+        else for (int64_t j = 0; j < width; j++) rows[r][j] = (int8_t)(from[j] ^ flip);
+      }
+      for (int j = 0; j < QG_N; j++) {
+        for (int r = 0; r < 4; r++) to[4 * j + r] = rows[r][j];
+        total[j] += rows[0][j] + rows[1][j] + rows[2][j] + rows[3][j];
+      }
     }
+    memcpy(sums, total, sizeof total);
+  }
 }
 
 static void run_qmatmul(const er_call *c) {

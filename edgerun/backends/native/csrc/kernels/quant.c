@@ -106,6 +106,7 @@ static void quant_codes(int32_t *y, const float *x, int64_t n, const float *scal
     er_w s = !each ? er_splat_w(scale[0]) : part == ER_W ? er_load_w(scale + i) : er_load_part_w(scale + i, part);
     er_wi z = {0};
     if (!each) z += zero[0];
+    else if (part == ER_W) z = (er_wi)*(const er_wi_unaligned *)(zero + i);
     else memcpy(&z, zero + i, (size_t)part * 4);
     v = v / s;
     v = er_select_w(v == v, v, er_splat_w(0));
@@ -113,7 +114,8 @@ static void quant_codes(int32_t *y, const float *x, int64_t n, const float *scal
     v = er_select_w(v < low, er_splat_w(low), v);
     v = er_select_w(v > high, er_splat_w(high), v);
     er_wi code = __builtin_convertvector(v, er_wi);
-    memcpy(y + i, &code, (size_t)part * 4);
+    if (part == ER_W) *(er_wi_unaligned *)(y + i) = (er_wi_unaligned)code;
+    else memcpy(y + i, &code, (size_t)part * 4);
   }
 }
 static void quant_store(int dtype, void *data, int64_t at, const int32_t *y, int64_t n) {
