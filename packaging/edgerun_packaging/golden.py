@@ -22,6 +22,8 @@ from edgerun_packaging.extras import Vector
 
 LAYER_SAMPLES = 16
 """Elements stored of each layer, evenly spread."""
+OUTPUT_SAMPLES = 2048
+"""Elements stored of an output that is too large to be stored whole."""
 SMALL_SIZE = 4
 """Free dimensions take this value in generated inputs, or the nearest that their bounds allow."""
 
@@ -56,7 +58,9 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
     # Drawn inputs are not stored: the launcher draws them again from the seed.
     vectors = [Vector(0, i, _bytes(a) if given else b"", 0.0, 0.0) for i, a in enumerate(inputs.values())]
     for i, array in enumerate(outputs):
-        vectors.append(Vector(0, len(inputs) + i, _bytes(array), *tolerance(array)))
+        large = array.nbytes > 4 * OUTPUT_SAMPLES + 8 and from_numpy(array.dtype).is_float
+        data = _samples(array, OUTPUT_SAMPLES) if large else _bytes(array)
+        vectors.append(Vector(0, len(inputs) + i, data, *tolerance(array)))
     vectors += [v for layer in layers if (v := _layer_vector(layer, kept.get(layer.tensor))) is not None]
     manifest = {
         "source": "file" if file is not None else "random",
@@ -133,11 +137,15 @@ def _layers(plan: PlanReader) -> list[_Layer]:
 
 
 def _layer_vector(layer: _Layer, value: np.ndarray | None) -> Vector | None:
-    """u64 element count, then float32 samples: sample s of k is element s * n // k. None when it cannot be sampled."""
+    """Samples of a layer's output; None when it cannot be sampled."""
     if value is None or value.size == 0 or from_numpy(value.dtype) is not layer.dtype:
         return None
-    count = min(LAYER_SAMPLES, value.size)
-    picks = np.arange(count) * value.size // count
-    samples = value.ravel()[picks].astype(np.float32)
     atol, rtol = tolerance(value)
-    return Vector(0, GOLDEN_LAYER | layer.node, struct.pack("<Q", value.size) + samples.tobytes(), 10 * atol, rtol)
+    return Vector(0, GOLDEN_LAYER | layer.node, _samples(value, LAYER_SAMPLES), 10 * atol, rtol)
+
+
+def _samples(value: np.ndarray, count: int) -> bytes:
+    """u64 element count, then float32 samples: sample s of k is element s * n // k."""
+    count = min(count, value.size)
+    picks = np.arange(count) * value.size // count
+    return struct.pack("<Q", value.size) + value.ravel()[picks].astype(np.float32).tobytes()

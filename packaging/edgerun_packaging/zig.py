@@ -44,7 +44,7 @@ FLAGS = (
 )  # fmt: skip
 _LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512",)}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
-_SMALL_LEVELS = {("x86_64", "sse2"): ("-Os",)}
+_SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
 _LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
 
 

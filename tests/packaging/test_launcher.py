@@ -132,7 +132,7 @@ def test_wrong_commands_are_explained(model: Path, tmp_path: Path) -> None:
         (["run", "--input", "image=/nowhere.npy"], 5, "/nowhere.npy"),
         (["run", "--input", f"image={tmp_path / 'c.npz'}"], 5, "savez"),
         (["run", "--input", "zeros", "--shape", "image=1,x"], 2, "--shape"),
-        (["run", "--input", "zeros", *image, "--output-dir", "/nowhere"], 5, "/nowhere"),
+        (["run", "--input", "zeros", *image, "--output-dir", "/nowhere/deep"], 5, "/nowhere/deep"),
         (["run", "--wrong"], 2, "--wrong"),
         (["run", "--input"], 2, "needs a value"),
         (["bench", "--threads", "0"], 2, "--threads"),

@@ -1,6 +1,8 @@
 /* `run`: one inference. */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "launcher.h"
 
 static double half(uint16_t h) {
@@ -90,6 +92,8 @@ int verb_run(const packed *p, const options *o, double started) {
   double filled = seconds_now();
   if (er_run(model, &error)) fail(EXIT_NEGATIVE, "the model failed: %s", error ? error : "unknown reason");
   double done = seconds_now();
+  if (o->output_dir && mkdir(o->output_dir, 0777) && errno != EEXIST)
+    fail(EXIT_IO, "cannot make the folder %s: %s", o->output_dir, strerror(errno));
   if (o->json)
     out("{\"load_ms\": %.3f, \"run_ms\": %.3f, \"outputs\": [", (loaded - started) * 1e3, (done - filled) * 1e3);
   else out("%-24s %-5s %-20s %12s %12s %12s %10s\n", "output", "dtype", "shape", "min", "max", "mean", "argmax");

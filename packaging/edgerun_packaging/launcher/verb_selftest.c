@@ -43,23 +43,48 @@ static void bind_set(bound *b, const packed *p, uint32_t set) {
   if (er_bind(b->model, &error)) fail(EXIT_IO, "golden set %u does not fit: %s", set, error ? error : "unknown reason");
 }
 
-static void compare(const er_io_info *info, const er_pgolden *g, const void *got, const void *want, tally *t) {
-  uint64_t n = 1, wrong = 0, first = 0;
-  for (int i = 0; i < info->rank; i++) n *= (uint64_t)info->dim[i];
-  for (uint64_t i = 0; i < n; i++) {
-    double a = element(got, info->dtype, i), b = element(want, info->dtype, i);
+/* Evenly spread float samples of a tensor too large to store: u64 element count, then the samples; sample s of k is
+ * element s * count / k. */
+typedef struct {
+  const float *want;
+  uint64_t count;
+} sampled;
+
+static sampled golden_samples(const packed *p, const er_pgolden *g, uint64_t elements, const char *name) {
+  uint64_t stored = 0;
+  int fits = g->bytes >= 12 && g->bytes % 4 == 0 && g->offset % 8 == 0 && g->offset <= p->plan_bytes &&
+             g->bytes <= p->plan_bytes - g->offset;
+  if (fits) memcpy(&stored, p->plan + g->offset, 8);
+  if (!fits || stored != elements || elements == 0)
+    fail(EXIT_IO, "the golden vector of '%s' does not fit the model; pack it again", name);
+  return (sampled){(const float *)(p->plan + g->offset + 8), (g->bytes - 8) / 4};
+}
+
+/* The whole output when all of it is stored, else its samples. */
+static void compare(const packed *p, const er_io_info *info, const er_pgolden *g, const void *got, tally *t) {
+  uint64_t elements = 1, wrong = 0, first = 0;
+  for (int i = 0; i < info->rank; i++) elements *= (uint64_t)info->dim[i];
+  int whole = g->bytes >= info->bytes;
+  const void *all = whole ? golden_data(p, g, info->bytes, info->name) : NULL;
+  sampled some = whole ? (sampled){NULL, elements} : golden_samples(p, g, elements, info->name);
+  uint64_t n = some.count;
+  for (uint64_t s = 0; s < n; s++) {
+    uint64_t i = whole ? s : s * elements / n;
+    double a = element(got, info->dtype, i), b = whole ? element(all, info->dtype, i) : (double)some.want[s];
     double error = fabs(a - b);
     if (error > t->worst) t->worst = error;
-    if (!is_close(a, b, g->atol, g->rtol) && wrong++ == 0) first = i;
+    if (!is_close(a, b, g->atol, g->rtol) && wrong++ == 0) first = s;
   }
   t->values += (int)n;
-  if (wrong && t->wrong++ == 0)
+  if (wrong && t->wrong++ == 0) {
+    uint64_t i = whole ? first : first * elements / n;
     note(
         "output '%s' of golden set %u is wrong: element %llu is %.7g, expected %.7g (%llu of %llu differ by more than "
         "%g + %g*|x|)",
-        info->name, g->set, (unsigned long long)first, element(got, info->dtype, first),
-        element(want, info->dtype, first), (unsigned long long)wrong, (unsigned long long)n, (double)g->atol,
-        (double)g->rtol);
+        info->name, g->set, (unsigned long long)i, element(got, info->dtype, i),
+        whole ? element(all, info->dtype, i) : (double)some.want[first], (unsigned long long)wrong,
+        (unsigned long long)n, (double)g->atol, (double)g->rtol);
+  }
 }
 
 /* Inputs that were drawn at pack time are stored as nothing but their seed. */
@@ -88,14 +113,11 @@ static void run_set(bound *b, uint32_t set) {
 static int layer_is_right(bound *b, const packed *p, const er_pgolden *all, uint32_t n, const er_pgolden *g) {
   int node = (int)(g->io & ~ER_GOLDEN_LAYER);
   er_io_info info;
-  uint64_t stored, elements = 1, samples = (g->bytes - 8) / 4;
-  int fits = er_node_output_info(b->model, node, 0, &info) == 0 && g->bytes >= 12 && g->offset % 8 == 0 &&
-             g->offset <= p->plan_bytes && g->bytes <= p->plan_bytes - g->offset;
-  for (int i = 0; fits && i < info.rank; i++) elements *= (uint64_t)info.dim[i];
-  if (fits) memcpy(&stored, p->plan + g->offset, 8);
-  if (!fits || stored != elements || info.bytes == 0)
-    fail(EXIT_IO, "the golden vector of layer %d does not fit the model; pack it again", node);
-  const float *want = (const float *)(p->plan + g->offset + 8);
+  uint64_t elements = 1;
+  if (er_node_output_info(b->model, node, 0, &info) || info.bytes == 0)
+    fail(EXIT_IO, "the golden vectors name a layer %d that the model does not have; pack it again", node);
+  for (int i = 0; i < info.rank; i++) elements *= (uint64_t)info.dim[i];
+  sampled some = golden_samples(p, g, elements, er_node_name(b->model, node));
   void *copy = mmap(NULL, (size_t)info.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (copy == MAP_FAILED) fail(EXIT_HARDWARE, "not enough memory to look at layer %d", node);
   int right = 1;
@@ -103,13 +125,13 @@ static int layer_is_right(bound *b, const packed *p, const er_pgolden *all, uint
     fill_set(b, p, all, n, g->set);
     run_set(b, g->set);
     er_watch(b->model, node, 0, NULL, 0);
-    for (uint64_t s = 0; right && s < samples; s++) {
-      uint64_t i = s * elements / samples;
+    for (uint64_t s = 0; right && s < some.count; s++) {
+      uint64_t i = s * elements / some.count;
       double got = element(copy, info.dtype, i);
-      right = is_close(got, want[s], g->atol, g->rtol);
+      right = is_close(got, some.want[s], g->atol, g->rtol);
       if (!right)
         note("the first wrong layer is %d, '%s' (kernel %s): element %llu is %.7g, expected %.7g", node,
-             er_node_name(b->model, node), er_node_kernel(b->model, node), (unsigned long long)i, got, (double)want[s]);
+             er_node_name(b->model, node), er_node_kernel(b->model, node), (unsigned long long)i, got, (double)some.want[s]);
     }
   }
   munmap(copy, (size_t)info.bytes);
@@ -128,7 +150,7 @@ static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t
     if (k >= (uint32_t)b->n_outputs)
       fail(EXIT_IO, "golden set %u names an output that does not exist; pack it again", set);
     er_output_info(b->model, (int)k, &info);
-    compare(&info, &golden[i], er_output_data(b->model, (int)k), golden_data(p, &golden[i], info.bytes, info.name), t);
+    compare(p, &info, &golden[i], er_output_data(b->model, (int)k), t);
   }
   t->sets++;
   if (t->wrong == wrong_before) return;

@@ -8,15 +8,22 @@
 #include "nbits.c"
 #include "quant.c"
 #include "rnn.c"
+#include "pool.c"
+#include "reduce.c"
+/* Kernels that move indices about rather than compute: small code matters more than speed. */
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((minsize)), apply_to = function)
+#endif
 #include "topk.c"
 #include "scan.c"
 #include "scatter.c"
 #include "gather.c"
 #include "index.c"
-#include "pool.c"
 #include "argreduce.c"
-#include "reduce.c"
 #include "conv_direct.c"
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #endif
 #ifndef ER_DOT_ONLY
 #include "attention.c"

@@ -1,0 +1,95 @@
+"""Real models as packed executables: right under emulation on old and new cores, small, and frugal with RAM."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgerun.machine import host_arch
+from edgerun.session import load_graph
+from edgerun_packaging.pack import Options, Packed, pack
+from edgerun_targets import load
+from tests.corpus.corpus import CorpusModel, compare, folder, models
+from tests.packaging.conftest import emulator
+
+pytestmark = pytest.mark.skipif(folder() is None, reason="EDGERUN_CORPUS is not set")
+
+NAMES = (
+    "classic/squeezenet1_1_ts",
+    "classic/mobilenet_v2_ts",
+    "real/ppocr_v4_det",
+    "real/magika_v3_3",
+    "real/mtcnn_pnet",
+    "real/oww_embedding",
+    "real/silero_vad_openvino_16k",
+)
+CPUS = ("cortex-a53", "cortex-a72", "max")
+MEGABYTE = 1_000_000
+FOUND = {m.name: m for m in models()}
+
+
+def make(model: CorpusModel, arch: str, path: Path) -> Packed:
+    inputs, _ = model.arrays()
+    graph = load_graph(model.path, shapes={k: v.shape for k, v in inputs.items()})
+    return pack(graph, load(arch), path, source=model.path, options=Options(threads=1))
+
+
+def run(model: CorpusModel, command: list[str], folder: Path) -> float:
+    """Error of the executable on the reference inputs."""
+    inputs, outputs = model.arrays()
+    arguments = []
+    for i, (name, array) in enumerate(inputs.items()):
+        np.save(folder / f"in{i}.npy", array)
+        arguments += ["--input", f"{name}={folder / f'in{i}.npy'}"]
+    results = folder / "out"
+    subprocess.run(
+        [*command, "run", *arguments, "--output-dir", str(results), "--force"],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    found = {path.stem: np.load(path) for path in results.iterdir()}
+    names = [name.replace("/", "_").replace(":", "_") for name, _ in outputs]
+    return compare(model, {name: found.get(name, found.get(n)) for n, (name, _) in zip(names, outputs, strict=True)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_aarch64_is_right_on_every_core(name: str, tmp_path: Path):
+    model, path = FOUND[name], tmp_path / "model"
+    make(model, "aarch64", path)
+    for cpu in CPUS:
+        prefix = emulator("aarch64")
+        command = [*prefix, *(["-cpu", cpu] if prefix else []), str(path)]
+        assert run(model, command, tmp_path) <= 1e-3, cpu
+
+
+@pytest.mark.parametrize("arch", ["armv7", "riscv64"])
+def test_mobilenet_on_other_architectures(arch: str, tmp_path: Path):
+    model, path = FOUND["classic/mobilenet_v2_ts"], tmp_path / "model"
+    make(model, arch, path)
+    assert run(model, [*emulator(arch), str(path)], tmp_path) <= 1e-3
+
+
+@pytest.mark.parametrize("arch", ["aarch64", "x86_64"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_is_weights_and_less_than_a_megabyte(name: str, arch: str, tmp_path: Path):
+    packed = make(FOUND[name], arch, tmp_path / "model")
+    weights = next(p.bytes for p in packed.footprint.size if p.part == "weights")
+    assert packed.bytes <= weights + MEGABYTE
+    assert packed.bytes <= FOUND[name].path.stat().st_size + 1.2 * MEGABYTE, "packing must not blow the weights up"
+
+
+@pytest.mark.skipif(host_arch() != "x86_64", reason="the bounds are stated for x86-64")
+@pytest.mark.parametrize("name", NAMES)
+def test_peak_memory_is_as_predicted(name: str, tmp_path: Path):
+    model, path = FOUND[name], tmp_path / "model"
+    packed = make(model, "x86_64", path)
+    parts = {p.part: p.bytes for p in packed.footprint.ram}
+    inputs = [a for k in model.arrays()[0] for a in ("--input", f"{k}=random")]
+    command = [str(path), "bench", "--threads", "1", "--runs", "3", "--json", *inputs]
+    memory = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["memory"]
+    peak = memory["rss_peak_bytes"]
+    assert peak <= parts["weights"] + parts["arena"] + 2 * MEGABYTE
+    assert abs(peak - packed.footprint.ram_bytes) <= 0.1 * peak
