@@ -1,8 +1,8 @@
 """Runs one core op through its native lowering and kernels, without the runtime: for tests of single kernels.
 
 The kernels are compiled with a serial `er_parallel` that pretends to have three threads, so that work is cut and every
-thread index is used, for each ISA level that this CPU has (levels.def). Every call is checked first, as the runtime does,
-and buffers are surrounded by guard bytes.
+thread index is used, for each ISA level that this CPU has (levels.def). Every call is checked first, as the runtime
+does, and buffers are surrounded by guard bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,36 @@ from edgerun.ops.registry import TensorType, infer
 CSRC = Path(native.__file__).parent / "csrc"
 GUARD = 256
 SOURCES = (
-    "matmul", "elementwise", "copy", "reduce", "argreduce", "softmax", "pool", "norm", "gather", "scatter", "resize", "rnn",
-    "topk", "scan", "quant", "qmatmul", "qconv", "nbits", "attention", "tree", "fft", "index",
-)  # fmt: skip
+    "matmul",
+    "elementwise",
+    "copy",
+    "reduce",
+    "argreduce",
+    "softmax",
+    "pool",
+    "norm",
+    "gather",
+    "scatter",
+    "resize",
+    "rnn",
+    "topk",
+    "scan",
+    "quant",
+    "qmatmul",
+    "qconv",
+    "nbits",
+    "attention",
+    "tree",
+    "fft",
+    "index",
+)
 LEVELS = {
-    "sse2": "x86_64", "avx2": "x86_64_v3", "avx512": "x86_64_v4", "avxvnni": "x86_64_v3+avxvnni",
+    "sse2": "x86_64",
+    "avx2": "x86_64_v3",
+    "avx512": "x86_64_v4",
+    "avxvnni": "x86_64_v3+avxvnni",
     "avx512vnni": "x86_64_v4+avx512vnni",
-}  # fmt: skip
+}
 
 _HARNESS = """
 #define ER_BASELINE_CHECKS
@@ -79,11 +102,15 @@ int main(void) {
   take(param, 4 * (size_t)head[2]);
   views(in, (int)head[0], 1);
   views(out, (int)head[1], 0);
-  er_call c = {in, out, (int)head[0], (int)head[1], param, (int)head[2], aligned_alloc(64, (size_t)head[3] + 64), (size_t)head[3],
-               aligned_alloc(64, 3 * (size_t)head[4] + 64), (size_t)head[4], head[5] ? (er_pool *)name : NULL, error};
+  er_call c = {in, out, (int)head[0], (int)head[1], param, (int)head[2], aligned_alloc(64, (size_t)head[3] + 64),
+               (size_t)head[3], aligned_alloc(64, 3 * (size_t)head[4] + 64), (size_t)head[4],
+               head[5] ? (er_pool *)name : NULL, error};
   int status = harness(name, &c);
   if (status) { fputs(error, stderr); return status; }
-  for (int i = 0; i < c.n_out; i++) if (out[i].data) fwrite(out[i].data, 1, (size_t)(er_numel(&out[i]) * er_itemsize(out[i].dtype)), stdout);
+  for (int i = 0; i < c.n_out; i++) {
+    size_t bytes = (size_t)(er_numel(&out[i]) * er_itemsize(out[i].dtype));
+    if (out[i].data) fwrite(out[i].data, 1, bytes, stdout);
+  }
   return 0;
 }
 """
@@ -98,18 +125,29 @@ REMOTE = {
 
 class _View(ctypes.Structure):
     _fields_ = [
-        ("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
-        ("dim", ctypes.c_int64 * 8), ("ld", ctypes.c_int64),
-    ]  # fmt: skip
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("dim", ctypes.c_int64 * 8),
+        ("ld", ctypes.c_int64),
+    ]
 
 
 class _Call(ctypes.Structure):
     _fields_ = [
-        ("inputs", ctypes.POINTER(_View)), ("outputs", ctypes.POINTER(_View)), ("n_in", ctypes.c_int),
-        ("n_out", ctypes.c_int), ("param", ctypes.POINTER(ctypes.c_int32)), ("n_param", ctypes.c_int),
-        ("scratch", ctypes.c_void_p), ("scratch_bytes", ctypes.c_size_t), ("thread_scratch", ctypes.c_void_p),
-        ("thread_scratch_bytes", ctypes.c_size_t), ("pool", ctypes.c_void_p), ("error", ctypes.c_char_p),
-    ]  # fmt: skip
+        ("inputs", ctypes.POINTER(_View)),
+        ("outputs", ctypes.POINTER(_View)),
+        ("n_in", ctypes.c_int),
+        ("n_out", ctypes.c_int),
+        ("param", ctypes.POINTER(ctypes.c_int32)),
+        ("n_param", ctypes.c_int),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_size_t),
+        ("thread_scratch", ctypes.c_void_p),
+        ("thread_scratch_bytes", ctypes.c_size_t),
+        ("pool", ctypes.c_void_p),
+        ("error", ctypes.c_char_p),
+    ]
 
 
 def levels() -> list[str]:
@@ -170,10 +208,32 @@ int harness(const char *name, er_call *c) {
         triple, cpu = remote[:2] if remote else ("x86_64-linux-gnu", LEVELS[level])
         kind = ["-static"] if remote else ["-shared", "-fPIC"]
         subprocess.run(
-            [sys.executable, "-m", "ziglang", "cc", "-target", triple, f"-mcpu={cpu}", "-std=gnu11", "-O1" if remote else "-O3", "-fno-math-errno",
-             "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-pass-failed", "-Werror", "-fno-sanitize=all", *kind, f"-I{CSRC}", str(source),
-             "-o", f"{target}.part", "-lm"], check=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "ziglang",
+                "cc",
+                "-target",
+                triple,
+                f"-mcpu={cpu}",
+                "-std=gnu11",
+                "-O1" if remote else "-O3",
+                "-fno-math-errno",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-function",
+                "-Wno-pass-failed",
+                "-Werror",
+                "-fno-sanitize=all",
+                *kind,
+                f"-I{CSRC}",
+                str(source),
+                "-o",
+                f"{target}.part",
+                "-lm",
+            ],
+            check=True,
+        )
         Path(f"{target}.part").rename(target)
     return target
 
@@ -196,7 +256,7 @@ class _Buffer:
 
 def run_op(
     op: str,
-    inputs: Sequence[np.ndarray | None],
+    inputs: Sequence[Any],
     attrs: dict[str, Any] | None = None,
     *,
     constant: Sequence[int] = (),
@@ -213,7 +273,8 @@ def run_op(
     """
     attrs = attrs or {}
     graph, values = Graph(), {}
-    names, given = [], []
+    names: list[str] = []
+    given: list[Any] = []
     for k, array in enumerate(inputs):
         if array is None:
             names.append("")
@@ -308,10 +369,19 @@ def _run_node(
     thread_scratch = _Buffer(3 * per_thread)
     error = ctypes.create_string_buffer(160)
     call = _Call(
-        ins, outs, len(node.inputs), len(node.outputs), param, len(words), scratch.bytes.ctypes.data + scratch.start,
-        scratch.size, thread_scratch.bytes.ctypes.data + thread_scratch.start, per_thread, 1 if threads else None,
+        ins,
+        outs,
+        len(node.inputs),
+        len(node.outputs),
+        param,
+        len(words),
+        scratch.bytes.ctypes.data + scratch.start,
+        scratch.size,
+        thread_scratch.bytes.ctypes.data + thread_scratch.start,
+        per_thread,
+        1 if threads else None,
         ctypes.cast(error, ctypes.c_char_p),
-    )  # fmt: skip
+    )
     keep.append(error)
     if level in REMOTE:
         _run_remote(cx, node, known, call, level)
@@ -331,7 +401,8 @@ def _run_remote(cx: Lowering, node: NativeNode, known: dict[str, np.ndarray], ca
     message = [node.kernel.encode().ljust(64, b"\0")]
     message.append(
         np.array(
-            [call.n_in, call.n_out, call.n_param, call.scratch_bytes, call.thread_scratch_bytes, int(bool(call.pool))], np.int64
+            [call.n_in, call.n_out, call.n_param, call.scratch_bytes, call.thread_scratch_bytes, int(bool(call.pool))],
+            np.int64,
         ).tobytes()
     )
     message.append(np.array(call.param[: call.n_param], np.int32).tobytes())

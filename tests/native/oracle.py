@@ -13,8 +13,8 @@ from tests.native.kernel_harness import run_op
 
 def check(
     op: str,
-    inputs: list[np.ndarray | None],
-    expected: np.ndarray | list[np.ndarray],
+    inputs: list[Any],
+    expected: Any,
     *,
     rtol: float = 1e-5,
     atol: float = 1e-6,

@@ -14,7 +14,9 @@ from tests.native.kernel_harness import REMOTE, run_op
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 F32 = DType.F32
-MATHS = tuple((name, F32, 0) for name in ("exp", "log", "tanh", "erf", "sigmoid", "softplus", "gelu", "sin", "round", "sqrt"))
+MATHS = tuple(
+    (name, F32, 0) for name in ("exp", "log", "tanh", "erf", "sigmoid", "softplus", "gelu", "sin", "round", "sqrt")
+)
 
 
 def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]]:
@@ -23,11 +25,11 @@ def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]
     def real(*shape: int) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32)
 
-    def codes(dtype: type, *shape: int) -> np.ndarray:
+    def codes(dtype: Any, *shape: int) -> np.ndarray:
         info = np.iinfo(dtype)
         return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
 
-    window = dict(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))
+    window = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
     cases: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = {
         "transpose": ("transpose", [real(2, 9, 7, 5)], {"perm": (0, 3, 1, 2)}, ()),
         "mean": ("reduce", [real(2, 9, 7, 20)], {"kind": "mean", "over": (1, 2), "keepdims": True}, ()),
@@ -39,12 +41,27 @@ def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]
         "top k": ("topk", [real(3, 40)], {"count": 7, "axis": 1}, ()),
         "gather": ("gather", [real(9, 5), rng.integers(-9, 9, (4,))], {"axis": 0}, ()),
         "resize": ("resize", [real(1, 5, 6, 7)], {"axes": (1, 2), "to": (10, 9), "mode": "linear"}, ()),
-        "attention": ("attention", [real(1, 2, 9, 16), real(1, 2, 11, 16), real(1, 2, 11, 16)], {"scale": 0.25, "causal": True}, ()),
+        "attention": (
+            "attention",
+            [real(1, 2, 9, 16), real(1, 2, 11, 16), real(1, 2, 11, 16)],
+            {"scale": 0.25, "causal": True},
+            (),
+        ),
         "lstm": ("lstm", [real(3, 2, 5), real(1, 36, 5), real(1, 36, 9), real(1, 72)], {"hidden": 9}, (1, 2, 3)),
         "half": ("elementwise", [real(77).astype(np.float16)], {"program": (("mul", DType.F16, 0, 0),)}, ()),
-        "quantize": ("quantize_linear", [real(5, 21) * 50, np.asarray(0.7, np.float32), np.asarray(3, np.uint8)], {}, ()),
-        "nbits": ("matmul_nbits", [real(2, 70), codes(np.uint8, 9, 3, 16), np.abs(real(9, 3))], {"k": 70, "n": 9, "block": 32}, (1, 2)),
-    }  # fmt: skip
+        "quantize": (
+            "quantize_linear",
+            [real(5, 21) * 50, np.asarray(0.7, np.float32), np.asarray(3, np.uint8)],
+            {},
+            (),
+        ),
+        "nbits": (
+            "matmul_nbits",
+            [real(2, 70), codes(np.uint8, 9, 3, 16), np.abs(real(9, 3))],
+            {"k": 70, "n": 9, "block": 32},
+            (1, 2),
+        ),
+    }
     for program in MATHS:
         cases[program[0]] = ("elementwise", [np.abs(real(100)) * 3], {"program": (program,)}, ())
     for a in (np.uint8, np.int8):
@@ -54,8 +71,12 @@ def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]
             cases[f"product {label}"] = ("matmul_integer", [codes(a, 9, 70), codes(b, 70, 19), *zeros], {}, (1, 3))
             filters = codes(b, 19, 3, 3, 5)
             cases[f"conv {label}"] = ("conv_integer", [codes(a, 1, 6, 7, 5), filters, *zeros], window, (1, 3))
-    cases["depthwise"] = ("conv_integer", [codes(np.uint8, 1, 6, 7, 19), codes(np.int8, 19, 3, 3, 1), codes(np.uint8)],
-                          {**window, "group": 19}, (1,))  # fmt: skip
+    cases["depthwise"] = (
+        "conv_integer",
+        [codes(np.uint8, 1, 6, 7, 19), codes(np.int8, 19, 3, 3, 1), codes(np.uint8)],
+        {**window, "group": 19},
+        (1,),
+    )
     return cases
 
 
@@ -70,4 +91,6 @@ def test_kernel_families(level: str) -> None:
             if e.dtype.kind in "iu":
                 np.testing.assert_array_equal(a, e, err_msg=f"{label} on {level}")
             else:
-                np.testing.assert_allclose(a.astype("d"), e.astype("d"), rtol=1e-5, atol=1e-5, err_msg=f"{label} on {level}")
+                np.testing.assert_allclose(
+                    a.astype("d"), e.astype("d"), rtol=1e-5, atol=1e-5, err_msg=f"{label} on {level}"
+                )

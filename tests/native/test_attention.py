@@ -23,16 +23,31 @@ def _same(op: str, inputs: list[Any], attrs: dict[str, Any], level: str = "", to
 @pytest.mark.parametrize("level", levels())
 def test_attention(level: str) -> None:
     rng = np.random.default_rng(0)
-    for b, h, g, sq, sk, past, d, dv in [(2, 4, 2, 7, 7, 0, 8, 8), (1, 2, 2, 1, 1, 20, 16, 16), (1, 3, 1, 40, 33, 5, 20, 12),
-                                         (2, 2, 1, 3, 17, 0, 64, 33), (1, 1, 1, 70, 70, 0, 32, 32)]:  # fmt: skip
+    for b, h, g, sq, sk, past, d, dv in [
+        (2, 4, 2, 7, 7, 0, 8, 8),
+        (1, 2, 2, 1, 1, 20, 16, 16),
+        (1, 3, 1, 40, 33, 5, 20, 12),
+        (2, 2, 1, 3, 17, 0, 64, 33),
+        (1, 1, 1, 70, 70, 0, 32, 32),
+    ]:
         q, k, v = (rng.normal(size=s).astype("f") for s in ((b, h, sq, d), (b, g, sk, d), (b, g, sk, dv)))
         pk, pv = (rng.normal(size=(b, g, past, n)).astype("f") for n in (d, dv)) if past else (None, None)
         total = sk + past
-        masks: list[Any] = [None, rng.normal(size=(sq, total)).astype("f"), rng.random((b, 1, sq, total)) > 0.4,
-                            np.where(rng.random((h, 1, total)) > 0.5, 0, -np.inf).astype("f"), rng.random((sq, max(total - 2, 1))) > 0.2]  # fmt: skip
+        masks: list[Any] = [
+            None,
+            rng.normal(size=(sq, total)).astype("f"),
+            rng.random((b, 1, sq, total)) > 0.4,
+            np.where(rng.random((h, 1, total)) > 0.5, 0, -np.inf).astype("f"),
+            rng.random((sq, max(total - 2, 1))) > 0.2,
+        ]
         for mask in masks:
-            for attrs in ({}, {"causal": True}, {"softcap": 2.0, "scores": "capped"}, {"left": 2, "right": 1, "scores": "biased"},
-                          {"scores": "weights", "causal": True}):  # fmt: skip
+            for attrs in (
+                {},
+                {"causal": True},
+                {"softcap": 2.0, "scores": "capped"},
+                {"left": 2, "right": 1, "scores": "biased"},
+                {"scores": "weights", "causal": True},
+            ):
                 _same("attention", [q, k, v, mask, pk, pv], {"scale": 0.3, **attrs}, level)
         nonpad, offset = rng.integers(0, total + 1, b), rng.integers(0, 3, b)
         sink = rng.normal(size=h).astype("f")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,23 +17,54 @@ from tests.native.kernel_harness import CSRC, levels, run_op
 
 F32, F64, I32, BOOL = DType.F32, DType.F64, DType.I32, DType.BOOL
 _erf = np.vectorize(math.erf, otypes=[np.float64])
-FLOAT_FUNCTIONS = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "reciprocal": lambda x: 1 / x, "floor": np.floor,
-    "ceil": np.ceil, "round": np.rint, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos,
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf,
+FLOAT_FUNCTIONS: dict[str, Any] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "reciprocal": lambda x: 1 / x,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _erf,
     "sigmoid": lambda x: np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))),
     "softplus": lambda x: np.logaddexp(0, x),
     "gelu": lambda x: np.where(np.isneginf(x), 0, x / 2 * (1 + _erf(x / np.sqrt(2)))),
     "gelu_tanh": lambda x: np.where(
         np.isneginf(x), 0, x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     ),
-}  # fmt: skip
+}
 BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "mod": np.mod, "fmod": np.fmod,
-    "pow": np.power, "min": np.minimum, "max": np.maximum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
-    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "mod": np.mod,
+    "fmod": np.fmod,
+    "pow": np.power,
+    "min": np.minimum,
+    "max": np.maximum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 ABSOLUTE = {"sin", "cos", "gelu", "gelu_tanh", "erf", "tanh", "sigmoid", "softplus"}
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -82,7 +114,7 @@ INTEGERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int6
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("level", levels())
-def test_integers_wrap(dtype: type, level: str) -> None:
+def test_integers_wrap(dtype: Any, level: str) -> None:
     rng, info, code = np.random.default_rng(3), np.iinfo(dtype), from_numpy(dtype)
     edge = [info.min, info.max, 0, 1, info.max - 1, info.min + 1, 2, 3, 7]
     a = np.concatenate([rng.integers(info.min, info.max, 500, dtype, endpoint=True), np.repeat(edge, 9).astype(dtype)])
@@ -96,13 +128,22 @@ def test_integers_wrap(dtype: type, level: str) -> None:
         return q if (x < 0) == (y < 0) else -q
 
     shift = (np.arange(a.size) % (info.bits + 3)).astype(dtype)
-    cases = {
-        "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": truncated,
-        "mod": lambda x, y: x % y if y else 0, "fmod": lambda x, y: x - truncated(x, y) * y if y else 0,
-        "min": min, "max": max, "bit_and": lambda x, y: x & y, "bit_or": lambda x, y: x | y,
-        "bit_xor": lambda x, y: x ^ y, "shl": lambda x, y: x << y if y < info.bits else 0,
-        "shr": lambda x, y: x >> min(y, info.bits), "pow": lambda x, y: pow(x, y),
-    }  # fmt: skip
+    cases: dict[str, Any] = {
+        "add": lambda x, y: x + y,
+        "sub": lambda x, y: x - y,
+        "mul": lambda x, y: x * y,
+        "div": truncated,
+        "mod": lambda x, y: x % y if y else 0,
+        "fmod": lambda x, y: x - truncated(x, y) * y if y else 0,
+        "min": min,
+        "max": max,
+        "bit_and": lambda x, y: x & y,
+        "bit_or": lambda x, y: x | y,
+        "bit_xor": lambda x, y: x ^ y,
+        "shl": lambda x, y: x << y if y < info.bits else 0,
+        "shr": lambda x, y: x >> min(y, info.bits),
+        "pow": lambda x, y: pow(x, y),
+    }
     for name, function in cases.items():
         second = shift if name in ("shl", "shr") else np.abs(b % 5).astype(dtype) if name == "pow" else b
         (y,) = run_op("elementwise", [a, second], {"program": ((name, code, 0, 1),)}, level=level)
@@ -122,7 +163,7 @@ def test_integers_wrap(dtype: type, level: str) -> None:
 
 
 @pytest.mark.parametrize("target", INTEGERS)
-def test_float_to_int_saturates(target: type) -> None:
+def test_float_to_int_saturates(target: Any) -> None:
     info = np.iinfo(target)
     x = np.array(
         [0, -0.9, 1.9, -1.9, 1e30, -1e30, np.nan, np.inf, -np.inf, 127.5, 128, 255.9, 256, -129, 2**31, 2**63] * 3
@@ -148,7 +189,7 @@ def test_casts_between_all_types() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_types_round_each_result(dtype: type) -> None:
+def test_half_types_round_each_result(dtype: Any) -> None:
     bits = np.arange(65536, dtype=np.uint16).view(dtype)
     (y,) = run_op("elementwise", [bits], {"program": (("cast", F32, 0),)})
     np.testing.assert_array_equal(y, bits.astype(np.float32))
@@ -165,10 +206,22 @@ def test_half_types_round_each_result(dtype: type) -> None:
 
 
 SHAPES = [
-    ((), ()), ((7,), ()), ((3, 1), (1, 5)), ((2, 3, 40, 33), (33,)), ((2, 3, 40, 33), (3, 1, 1)), ((4, 1, 3), (4, 700, 3)),
-    ((5000, 3), (3,)), ((5000, 3), (5000, 1)), ((1, 1), (3, 4)), ((0, 4), (4,)), ((6, 2000), (6, 1)), ((6, 2000), (2000,)),
-    ((2, 1, 5, 1), (3, 1, 7)), ((1,), (2, 3, 1)), ((31, 1, 2), (31, 9, 1)),
-]  # fmt: skip
+    ((), ()),
+    ((7,), ()),
+    ((3, 1), (1, 5)),
+    ((2, 3, 40, 33), (33,)),
+    ((2, 3, 40, 33), (3, 1, 1)),
+    ((4, 1, 3), (4, 700, 3)),
+    ((5000, 3), (3,)),
+    ((5000, 3), (5000, 1)),
+    ((1, 1), (3, 4)),
+    ((0, 4), (4,)),
+    ((6, 2000), (6, 1)),
+    ((6, 2000), (2000,)),
+    ((2, 1, 5, 1), (3, 1, 7)),
+    ((1,), (2, 3, 1)),
+    ((31, 1, 2), (31, 9, 1)),
+]
 
 
 @pytest.mark.parametrize("level", levels())
@@ -206,7 +259,10 @@ def test_logic_and_constants() -> None:
     (y,) = run_op("elementwise", [a, b], {"program": program})
     np.testing.assert_array_equal(y, ~((a & b) ^ a) | b)
     (y,) = run_op(
-        "elementwise", [np.float32([1, 2]), np.float32([3])], {"program": (("pow", F32, 0, 1),)}, constant=[1]
+        "elementwise",
+        [np.array([1, 2], np.float32), np.array([3], np.float32)],
+        {"program": (("pow", F32, 0, 1),)},
+        constant=[1],
     )
     np.testing.assert_array_equal(y, [1, 8])
     (y,) = run_op("elementwise", [np.zeros(5, np.int64)], {"program": (("const", DType.I64, -(1 << 40)),)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ TYPES = [np.uint8, np.float16, np.float32, np.int64]
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_gather(dtype: type, index: type) -> None:
+def test_gather(dtype: Any, index: Any) -> None:
     rng = np.random.default_rng(0)
     for shape in [(5, 6, 7), (9,), (3, 1, 4), (2, 30)]:
         x = rng.integers(0, 200, shape).astype(dtype)
@@ -41,7 +43,7 @@ def test_gather_nd() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.int32, np.int64, np.uint16])
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
-def test_scatters(dtype: type, reduction: str) -> None:
+def test_scatters(dtype: Any, reduction: str) -> None:
     rng = np.random.default_rng(2)
     data = rng.integers(1, 5, (4, 5)).astype(dtype)
     indices, updates = rng.integers(-4, 4, (3, 4)), rng.integers(0, 5, (3, 4)).astype(dtype)
@@ -63,9 +65,9 @@ def test_one_hot_trilu_and_reversal() -> None:
     indices, values = np.array([[1, -1, 5], [0, 3, -6]]), np.array([2, 7], np.float32)
     expected = np.full((2, 3, 4), 2, np.float32)
     for i, j in np.ndindex(2, 3):
-        k = indices[i, j] + (4 if indices[i, j] < 0 else 0)
-        if 0 <= k < 4:
-            expected[i, j, k] = 7
+        place = int(indices[i, j]) + (4 if indices[i, j] < 0 else 0)
+        if 0 <= place < 4:
+            expected[i, j, place] = 7
     check("one_hot", [indices, np.asarray(4), values], expected, axis=2, constant=(1,))
     check("one_hot", [indices, np.asarray(4), values], expected.transpose(0, 2, 1).copy(), axis=1, constant=(1,))
     x = np.random.default_rng(3).normal(size=(2, 4, 6)).astype(np.float32)
@@ -85,7 +87,7 @@ def test_one_hot_trilu_and_reversal() -> None:
 @pytest.mark.parametrize(
     "dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64]
 )
-def test_topk(dtype: type) -> None:
+def test_topk(dtype: Any) -> None:
     rng = np.random.default_rng(4)
     for shape, axis in [((5, 30), 1), ((5, 30), 0), ((2, 7, 3), 1), ((1, 1000), 1)]:
         x = rng.integers(0, 20, shape).astype(dtype)
@@ -100,7 +102,7 @@ def test_topk(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.uint16, np.int32, np.int64])
-def test_running_sums_and_products(dtype: type) -> None:
+def test_running_sums_and_products(dtype: Any) -> None:
     x = np.random.default_rng(5).integers(1, 4, (3, 4, 5)).astype(dtype)
     for axis in range(3):
         for reverse in (False, True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,12 @@ from tests.native.kernel_harness import run_graph, run_op
 
 
 def _forest(
-    rng: np.random.Generator, trees: int, depth: int, features: int, width: int, dtype: type
+    rng: np.random.Generator, trees: int, depth: int, features: int, width: int, dtype: Any
 ) -> list[np.ndarray]:
     """Full trees: inner node k of a tree has the children 2k + 1 and 2k + 2."""
     inner, leaves = 2**depth - 1, 2**depth
-    yes, no = [], []
+    yes: list[int] = []
+    no: list[int] = []
     for t in range(trees):
         for k in range(inner):
             for side, table in ((1, yes), (2, no)):
@@ -25,15 +28,22 @@ def _forest(
     n, votes = trees * inner, rng.integers(0, 3, trees * leaves)
     offsets = np.concatenate([[0], np.cumsum(votes)]).astype(np.int32)
     return [
-        np.arange(trees, dtype=np.int32) * inner, rng.integers(0, features, n).astype(np.int32),
-        rng.integers(0, 6, n).astype(np.uint8), np.round(rng.normal(size=n), 1).astype(dtype), np.int32(yes), np.int32(no),
-        rng.random(n) < 0.5, offsets, rng.integers(0, width, offsets[-1]).astype(np.int32), rng.normal(size=offsets[-1]).astype(dtype),
-    ]  # fmt: skip
+        np.arange(trees, dtype=np.int32) * inner,
+        rng.integers(0, features, n).astype(np.int32),
+        rng.integers(0, 6, n).astype(np.uint8),
+        np.round(rng.normal(size=n), 1).astype(dtype),
+        np.array(yes, np.int32),
+        np.array(no, np.int32),
+        rng.random(n) < 0.5,
+        offsets,
+        rng.integers(0, width, offsets[-1]).astype(np.int32),
+        rng.normal(size=offsets[-1]).astype(dtype),
+    ]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("aggregate", ["sum", "average", "min", "max"])
-def test_trees(aggregate: str, dtype: type) -> None:
+def test_trees(aggregate: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     for trees, depth, width in [(5, 3, 2), (1, 1, 1), (20, 5, 7)]:
         x = np.round(rng.normal(size=(33, 4)), 1).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,13 @@ from tests.native.oracle import check
 TYPES = [np.uint8, np.float16, np.float32, np.int64]
 
 
-def _array(shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+def _array(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
     return (np.arange(np.prod(shape)) % 251).astype(dtype).reshape(shape)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("level", levels())
-def test_transposes_of_every_order(dtype: type, level: str) -> None:
+def test_transposes_of_every_order(dtype: Any, level: str) -> None:
     for perm in itertools.permutations(range(4)):
         for shape in [(2, 3, 5, 7), (1, 16, 9, 17), (3, 70, 1, 33), (0, 2, 3, 4)]:
             x = _array(shape, dtype)
@@ -35,7 +36,7 @@ def test_large_plain_transposes() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_expand_and_tile(dtype: type) -> None:
+def test_expand_and_tile(dtype: Any) -> None:
     for shape, to in [
         ((3, 1), (3, 5)),
         ((1,), (2, 3)),
@@ -58,10 +59,15 @@ def test_expand_and_tile(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_slices(dtype: type) -> None:
+def test_slices(dtype: Any) -> None:
     x = _array((5, 6, 7), dtype)
-    for cuts in [(slice(1, 3),), (slice(None), slice(1, None, 2)), (slice(None), slice(None), slice(2, 5)),
-                 (slice(None, None, -1), slice(4, 1, -2), slice(None, None, 3)), (slice(2, 2),)]:  # fmt: skip
+    for cuts in [
+        (slice(1, 3),),
+        (slice(None), slice(1, None, 2)),
+        (slice(None), slice(None), slice(2, 5)),
+        (slice(None, None, -1), slice(4, 1, -2), slice(None, None, 3)),
+        (slice(2, 2),),
+    ]:
         ranges = []
         for axis, cut in enumerate(cuts):
             found = range(*cut.indices(x.shape[axis]))
@@ -72,7 +78,7 @@ def test_slices(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_concat(dtype: type) -> None:
+def test_concat(dtype: Any) -> None:
     for axis in range(3):
         parts = []
         for n in (1, 4, 0, 2):
@@ -85,13 +91,14 @@ def test_concat(dtype: type) -> None:
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_pads(dtype: type, mode: str) -> None:
+def test_pads(dtype: Any, mode: Any) -> None:
     x = _array((3, 4, 5), dtype)
+    widths: Any
     for widths in [((1, 2), (0, 3), (2, 1)), ((0, 0), (0, 0), (4, 4)), ((2, 2), (3, 0), (0, 0))]:
         if mode == "constant":
             expected = np.pad(x, widths, constant_values=7)
             check("pad", [x, None, np.asarray(7, dtype)], expected, widths=widths)
-        check("pad", [x], np.pad(x, widths, mode=mode), widths=widths, mode=mode)
+        check("pad", [x], np.pad(x, widths, mode), widths=widths, mode=mode)
     check("pad", [x], np.pad(x[1:, :-2], ((0, 0), (1, 0), (0, 1)), mode="constant"), widths=((-1, 0), (1, -2), (0, 1)))
 
 

@@ -14,7 +14,7 @@ from tests.native.oracle import check
 
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_norms(dtype: type, level: str) -> None:
+def test_norms(dtype: Any, level: str) -> None:
     rng = np.random.default_rng(0)
     tolerance = 2e-3 if dtype is np.float16 else 3e-6
     for shape, axis in [((3, 40), 1), ((2, 5, 7), 1), ((2, 3, 129), 2), ((4, 1), 1), ((0, 4), 1)]:
@@ -25,8 +25,16 @@ def test_norms(dtype: type, level: str) -> None:
         y = (d - mean) / np.sqrt(var + 1e-5)
         for s, b in ((scale, bias), (scale, None), (None, None)):
             expected = y * (1 if s is None else s) + (0 if b is None else b)
-            check("layer_norm", [x, s, b], expected.astype(dtype), rtol=10 * tolerance, atol=10 * tolerance, level=level,
-                  axis=axis, epsilon=1e-5)  # fmt: skip
+            check(
+                "layer_norm",
+                [x, s, b],
+                expected.astype(dtype),
+                rtol=10 * tolerance,
+                atol=10 * tolerance,
+                level=level,
+                axis=axis,
+                epsilon=1e-5,
+            )
         if dtype is np.float32 and x.size:
             outs = [(y * scale + bias).astype(dtype), mean.astype("f"), (1 / np.sqrt(var + 1e-5)).astype("f")]
             check("layer_norm", [x, scale, bias], outs, rtol=3e-5, atol=3e-5, axis=axis, epsilon=1e-5)
@@ -47,8 +55,16 @@ def test_norms(dtype: type, level: str) -> None:
         d = x.astype(np.float64).reshape(shape[0], -1, groups, shape[-1] // groups)
         y = (d - d.mean((1, 3), keepdims=True)) / np.sqrt(d.var((1, 3), keepdims=True) + 1e-5)
         expected = y.reshape(shape) * scale + bias
-        check("group_norm", [x, scale, bias], expected.astype(dtype), rtol=10 * tolerance, atol=10 * tolerance, level=level,
-              groups=groups, epsilon=1e-5)  # fmt: skip
+        check(
+            "group_norm",
+            [x, scale, bias],
+            expected.astype(dtype),
+            rtol=10 * tolerance,
+            atol=10 * tolerance,
+            level=level,
+            groups=groups,
+            epsilon=1e-5,
+        )
 
 
 def _pool(x: np.ndarray, out: tuple[int, ...], a: dict[str, Any]) -> np.ndarray:
@@ -74,10 +90,13 @@ def _pool(x: np.ndarray, out: tuple[int, ...], a: dict[str, Any]) -> np.ndarray:
 
 
 CASES = [
-    ((2, 7, 9, 5), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), ((1, 8, 8, 33), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
-    ((1, 6, 5, 16), (3, 2), (1, 2), (1, 0, 2, 1), (2, 1)), ((2, 11, 3), (4,), (3,), (1, 2), (1,)),
-    ((1, 4, 5, 6, 17), (2, 3, 2), (1, 2, 3), (0, 1, 1, 1, 0, 1), (1, 1, 2)), ((0, 4, 4, 2), (2, 2), (1, 1), (0,) * 4, (1, 1)),
-]  # fmt: skip
+    ((2, 7, 9, 5), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1)),
+    ((1, 8, 8, 33), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+    ((1, 6, 5, 16), (3, 2), (1, 2), (1, 0, 2, 1), (2, 1)),
+    ((2, 11, 3), (4,), (3,), (1, 2), (1,)),
+    ((1, 4, 5, 6, 17), (2, 3, 2), (1, 2, 3), (0, 1, 1, 1, 0, 1), (1, 1, 2)),
+    ((0, 4, 4, 2), (2, 2), (1, 1), (0,) * 4, (1, 1)),
+]
 
 
 @pytest.mark.parametrize("level", levels())
@@ -95,8 +114,17 @@ def test_pools(kind: str, level: str) -> None:
             out.append(count)
         x = rng.normal(size=shape)
         for include, p in ((False, 2), (True, 3)):
-            attrs = dict(kind=kind, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode,
-                         count_include_pad=include, p=p)  # fmt: skip
+            attrs: dict[str, Any] = {
+                "kind": kind,
+                "kernel": kernel,
+                "strides": strides,
+                "pads": pads,
+                "dilations": dilations,
+                "ceil_mode": ceil_mode,
+                "count_include_pad": include,
+                "p": p,
+            }
+            dtype: Any
             for dtype in (np.float32, np.float64):
                 expected = _pool(x.astype(dtype), tuple(out), attrs).astype(dtype)
                 check("pool", [x.astype(dtype)], expected, level=level, **attrs)
@@ -108,7 +136,7 @@ def test_pools(kind: str, level: str) -> None:
 
 def test_max_pool_keeps_nan_and_its_place() -> None:
     x = np.array([[1, np.nan], [3, 4], [7, 2], [7, np.nan]], np.float32).reshape(1, 4, 2)
-    attrs: dict[str, Any] = dict(kernel=(2,), strides=(1,), pads=(0, 0), dilations=(1,))
+    attrs: dict[str, Any] = {"kernel": (2,), "strides": (1,), "pads": (0, 0), "dilations": (1,)}
     check("pool", [x], np.array([[[3, np.nan], [7, 4], [7, np.nan]]], np.float32), kind="max", **attrs)
     y = np.array([[[3, np.nan], [7, 4], [7, np.nan]]], np.float32)
     check("max_pool_indices", [x], [y, np.array([[[1, 4], [2, 5], [2, 7]]])], **attrs)

@@ -14,8 +14,15 @@ from tests.native.kernel_harness import dot_levels, levels, run_op
 RNG = np.random.default_rng
 
 
-def _same(op: str, inputs: list[Any], attrs: dict[str, Any] | None = None, *, constant: tuple[int, ...] = (),
-          level: str = "", off_by_one: bool = False) -> None:  # fmt: skip
+def _same(
+    op: str,
+    inputs: list[Any],
+    attrs: dict[str, Any] | None = None,
+    *,
+    constant: tuple[int, ...] = (),
+    level: str = "",
+    off_by_one: bool = False,
+) -> None:
     expected = find(op)(*inputs, **(attrs or {}))
     expected = list(expected) if isinstance(expected, tuple) else [expected]
     for threads in (True, False):
@@ -33,13 +40,20 @@ def _same(op: str, inputs: list[Any], attrs: dict[str, Any] | None = None, *, co
 
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
-def test_quantize_and_dequantize(dtype: type, level: str) -> None:
+def test_quantize_and_dequantize(dtype: Any, level: str) -> None:
     rng, info = RNG(0), np.iinfo(dtype)
     x = (rng.normal(size=(3, 5, 40)) * 100).astype(np.float32)
     x[0, 0, :4] = [np.nan, np.inf, -np.inf, 1e30]
     codes = rng.integers(info.min, info.max, x.shape, dtype, endpoint=True)
-    cases: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0), ((5,), 1, 0), ((40,), 2, 0), ((3,), 0, 0),
-                                                     ((3, 5, 3), 2, 16), ((3, 3, 40), 1, 2), ((2, 5, 40), 0, 2)]  # fmt: skip
+    cases: list[tuple[tuple[int, ...], int, int]] = [
+        ((), 0, 0),
+        ((5,), 1, 0),
+        ((40,), 2, 0),
+        ((3,), 0, 0),
+        ((3, 5, 3), 2, 16),
+        ((3, 3, 40), 1, 2),
+        ((2, 5, 40), 0, 2),
+    ]
     for shape, axis, block in cases:
         scale = np.asarray(rng.uniform(0.5, 2, shape), np.float32)
         zero = np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
@@ -63,16 +77,26 @@ def test_dynamic_quantisation() -> None:
 @pytest.mark.parametrize("level", levels() + dot_levels())
 @pytest.mark.parametrize("a_type", [np.uint8, np.int8])
 @pytest.mark.parametrize("b_type", [np.uint8, np.int8])
-def test_matmul_integer(a_type: type, b_type: type, level: str) -> None:
+def test_matmul_integer(a_type: Any, b_type: Any, level: str) -> None:
     rng = RNG(2)
 
-    def codes(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    def codes(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         info = np.iinfo(dtype)
         return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
 
-    for a_shape, b_shape in [((5, 7), (7, 3)), ((70, 129), (129, 37)), ((1, 64), (64, 16)), ((2, 3, 9), (9, 20)),
-                             ((2, 3, 9), (2, 9, 5)), ((9,), (9, 5)), ((4, 9), (9,)), ((0, 4), (4, 3)), ((3, 9), (2, 9, 5)),
-                             ((2, 1, 3, 4), (1, 5, 4, 6)), ((3, 0), (0, 5))]:  # fmt: skip
+    for a_shape, b_shape in [
+        ((5, 7), (7, 3)),
+        ((70, 129), (129, 37)),
+        ((1, 64), (64, 16)),
+        ((2, 3, 9), (9, 20)),
+        ((2, 3, 9), (2, 9, 5)),
+        ((9,), (9, 5)),
+        ((4, 9), (9,)),
+        ((0, 4), (4, 3)),
+        ((3, 9), (2, 9, 5)),
+        ((2, 1, 3, 4), (1, 5, 4, 6)),
+        ((3, 0), (0, 5)),
+    ]:
         a, b = codes(a_shape, a_type), codes(b_shape, b_type)
         n = b_shape[-1] if len(b_shape) > 1 else 1
         for za, zb in [(None, None), (codes((), a_type), codes((), b_type)), (codes((), a_type), codes((n,), b_type))]:
@@ -91,7 +115,7 @@ def _scale(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
-def test_qlinear_matmul(kind: type) -> None:
+def test_qlinear_matmul(kind: Any) -> None:
     rng, info = RNG(3), np.iinfo(kind)
 
     def codes(*shape: int) -> np.ndarray:
@@ -99,32 +123,45 @@ def test_qlinear_matmul(kind: type) -> None:
 
     for bias in (None, rng.integers(-1000, 1000, 19).astype(np.int32)):
         for per_column in ((), (19,)):
-            inputs = [codes(9, 33), _scale(rng), codes(), codes(33, 19), _scale(rng, per_column), codes(*per_column),
-                      np.asarray(2, np.float32), codes(), bias]  # fmt: skip
+            inputs = [
+                codes(9, 33),
+                _scale(rng),
+                codes(),
+                codes(33, 19),
+                _scale(rng, per_column),
+                codes(*per_column),
+                np.asarray(2, np.float32),
+                codes(),
+                bias,
+            ]
             for constant in ((), (3,)):
                 _same("qlinear_matmul", inputs, constant=constant, off_by_one=True)
 
 
 CONVS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] = [
-    ((1, 7, 8, 5), (9, 3, 3, 5), (1, 1), (1, 1, 1, 1), (1, 1), 1), ((2, 9, 8, 16), (33, 1, 1, 16), (1, 1), (0,) * 4, (1, 1), 1),
-    ((1, 9, 7, 8), (6, 3, 2, 4), (2, 1), (1, 0, 2, 1), (1, 2), 2), ((1, 12, 6), (6, 5, 1), (2,), (2, 1), (1,), 6),
-    ((2, 6, 7, 40), (40, 3, 3, 1), (2, 2), (1, 1, 0, 1), (1, 1), 40), ((1, 3, 4, 5, 2), (4, 2, 2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 1), (1, 1, 2), 1),
-    ((1, 40, 40, 3), (16, 3, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1), ((1, 8, 8, 34), (34, 3, 3, 17), (1, 1), (1,) * 4, (1, 1), 2),
-]  # fmt: skip
+    ((1, 7, 8, 5), (9, 3, 3, 5), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((2, 9, 8, 16), (33, 1, 1, 16), (1, 1), (0,) * 4, (1, 1), 1),
+    ((1, 9, 7, 8), (6, 3, 2, 4), (2, 1), (1, 0, 2, 1), (1, 2), 2),
+    ((1, 12, 6), (6, 5, 1), (2,), (2, 1), (1,), 6),
+    ((2, 6, 7, 40), (40, 3, 3, 1), (2, 2), (1, 1, 0, 1), (1, 1), 40),
+    ((1, 3, 4, 5, 2), (4, 2, 2, 2, 2), (1, 2, 1), (0, 1, 0, 1, 0, 1), (1, 1, 2), 1),
+    ((1, 40, 40, 3), (16, 3, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 8, 8, 34), (34, 3, 3, 17), (1, 1), (1,) * 4, (1, 1), 2),
+]
 
 
 @pytest.mark.parametrize("level", levels() + dot_levels())
 @pytest.mark.parametrize("x_type", [np.uint8, np.int8])
 @pytest.mark.parametrize("w_type", [np.uint8, np.int8])
-def test_quantised_convolutions(x_type: type, w_type: type, level: str) -> None:
+def test_quantised_convolutions(x_type: Any, w_type: Any, level: str) -> None:
     rng = RNG(4)
 
-    def codes(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    def codes(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         info = np.iinfo(dtype)
         return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
 
     for x_shape, w_shape, strides, pads, dilations, group in CONVS:
-        attrs = dict(strides=strides, pads=pads, dilations=dilations, group=group)
+        attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
         x, w, outputs = codes(x_shape, x_type), codes(w_shape, w_type), w_shape[0]
         for zx, zw in (
             (None, None),
@@ -133,8 +170,17 @@ def test_quantised_convolutions(x_type: type, w_type: type, level: str) -> None:
         ):
             _same("conv_integer", [x, w, zx, zw], attrs, constant=(1, 3), level=level)
         bias = rng.integers(-500, 500, outputs).astype(np.int32)
-        inputs = [x, _scale(rng), codes((), x_type), w, _scale(rng, (outputs,)), codes((outputs,), w_type),
-                  np.asarray(1, np.float32), codes((), np.uint8), bias]  # fmt: skip
+        inputs = [
+            x,
+            _scale(rng),
+            codes((), x_type),
+            w,
+            _scale(rng, (outputs,)),
+            codes((outputs,), w_type),
+            np.asarray(1, np.float32),
+            codes((), np.uint8),
+            bias,
+        ]
         _same("qlinear_conv", inputs, attrs, constant=(3, 4, 5, 8), level=level, off_by_one=True)
 
 
@@ -146,11 +192,11 @@ def test_weights_of_few_bits(bits: int) -> None:
     codes = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
     scales = rng.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)
     packed = rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-    attrs = dict(k=k, n=n, bits=bits, block=block)
+    attrs = {"k": k, "n": n, "bits": bits, "block": block}
     for zeros in (None, packed, rng.normal(size=(n, blocks)).astype(np.float32)):
         for index in (None, rng.integers(0, blocks, k).astype(np.int32)):
             a, bias = rng.normal(size=(2, 3, k)).astype(np.float32), rng.normal(size=n).astype(np.float32)
-            inputs = [a, codes, scales, zeros, index, bias]
+            inputs: list[Any] = [a, codes, scales, zeros, index, bias]
             expected = find("matmul_nbits")(*inputs, **attrs)
             (y,) = run_op("matmul_nbits", inputs, attrs, constant=(1, 2, 3, 4, 5))
             np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-3)

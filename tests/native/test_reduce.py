@@ -12,16 +12,32 @@ from tests.native.kernel_harness import levels
 from tests.native.oracle import check
 
 KINDS = {
-    "sum": lambda x, **k: x.sum(**k), "mean": lambda x, **k: x.mean(**k), "max": lambda x, **k: x.max(**k),
-    "min": lambda x, **k: x.min(**k), "prod": lambda x, **k: x.prod(**k), "l1": lambda x, **k: np.abs(x).sum(**k),
-    "l2": lambda x, **k: np.sqrt((x * x).sum(**k)), "logsum": lambda x, **k: np.log(x.sum(**k)),
-    "logsumexp": lambda x, **k: np.log(np.exp(x).sum(**k)), "sumsq": lambda x, **k: (x * x).sum(**k),
-}  # fmt: skip
+    "sum": lambda x, **k: x.sum(**k),
+    "mean": lambda x, **k: x.mean(**k),
+    "max": lambda x, **k: x.max(**k),
+    "min": lambda x, **k: x.min(**k),
+    "prod": lambda x, **k: x.prod(**k),
+    "l1": lambda x, **k: np.abs(x).sum(**k),
+    "l2": lambda x, **k: np.sqrt((x * x).sum(**k)),
+    "logsum": lambda x, **k: np.log(x.sum(**k)),
+    "logsumexp": lambda x, **k: np.log(np.exp(x).sum(**k)),
+    "sumsq": lambda x, **k: (x * x).sum(**k),
+}
 AXES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((3, 4, 5), (2,)), ((3, 4, 5), (0,)), ((3, 4, 5), (1,)), ((3, 4, 5), (0, 2)), ((3, 4, 5), (0, 1, 2)), ((7, 1300), (1,)),
-    ((2, 130, 3, 40), (1, 2)), ((2, 3, 200, 5), (1, 3)), ((1, 49, 1100), (1,)), ((5,), (0,)), ((2, 3, 4, 5, 6), (0, 2, 4)),
-    ((1, 1, 5000), (2,)), ((3, 1, 2), (1,)),
-]  # fmt: skip
+    ((3, 4, 5), (2,)),
+    ((3, 4, 5), (0,)),
+    ((3, 4, 5), (1,)),
+    ((3, 4, 5), (0, 2)),
+    ((3, 4, 5), (0, 1, 2)),
+    ((7, 1300), (1,)),
+    ((2, 130, 3, 40), (1, 2)),
+    ((2, 3, 200, 5), (1, 3)),
+    ((1, 49, 1100), (1,)),
+    ((5,), (0,)),
+    ((2, 3, 4, 5, 6), (0, 2, 4)),
+    ((1, 1, 5000), (2,)),
+    ((3, 1, 2), (1,)),
+]
 
 
 @pytest.mark.parametrize("level", levels())
@@ -36,12 +52,21 @@ def test_float_reductions(kind: str, dtype: Any, level: str) -> None:
         for keepdims in (True, False):
             expected = KINDS[kind](x.astype(np.float64), axis=over, keepdims=keepdims)
             tolerance = {"float32": 2e-6, "float64": 1e-12, "float16": 1e-3, "bfloat16": 1e-2}[np.dtype(dtype).name]
-            check("reduce", [x], np.asarray(expected).astype(dtype), rtol=tolerance, atol=tolerance, level=level,
-                  kind=kind, over=over, keepdims=keepdims)  # fmt: skip
+            check(
+                "reduce",
+                [x],
+                np.asarray(expected).astype(dtype),
+                rtol=tolerance,
+                atol=tolerance,
+                level=level,
+                kind=kind,
+                over=over,
+                keepdims=keepdims,
+            )
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
-def test_integer_reductions(dtype: type) -> None:
+def test_integer_reductions(dtype: Any) -> None:
     rng = np.random.default_rng(1)
     for shape, over in AXES[:6]:
         x = rng.integers(0, 100, shape).astype(dtype)
@@ -84,7 +109,7 @@ def test_a_long_sum_is_accurate() -> None:
 @pytest.mark.parametrize(
     "dtype", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64, np.uint64]
 )
-def test_arg_reductions(dtype: type) -> None:
+def test_arg_reductions(dtype: Any) -> None:
     rng = np.random.default_rng(4)
     for shape in [(3, 4, 5), (2, 100), (7,), (1, 1), (5, 3, 40)]:
         x = rng.integers(0, 9, shape).astype(dtype)
@@ -101,7 +126,7 @@ def test_arg_reductions(dtype: type) -> None:
 
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_softmax(dtype: type, level: str) -> None:
+def test_softmax(dtype: Any, level: str) -> None:
     rng = np.random.default_rng(5)
     for shape in [(2, 3, 5), (4, 1000), (3, 17, 70), (1,), (2, 64), (0, 3), (2, 100, 130)]:
         x = (rng.normal(size=shape) * 5).astype(dtype)

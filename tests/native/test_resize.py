@@ -41,15 +41,15 @@ def test_coordinates(mode: str, coordinate: str) -> None:
             _same(x, dict(axes=(1, 2), to=to, mode=mode, coordinate=coordinate, extrapolation=9.0, **extra), roi)
     if mode == "nearest":
         for nearest in NEAREST:
-            _same(x, dict(axes=(1, 2), to=(9, 3), mode=mode, coordinate=coordinate, nearest=nearest), roi)
+            _same(x, {"axes": (1, 2), "to": (9, 3), "mode": mode, "coordinate": coordinate, "nearest": nearest}, roi)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.uint8, np.int8, np.int32])
-def test_types(dtype: type) -> None:
+def test_types(dtype: Any) -> None:
     x = (np.random.default_rng(1).normal(size=(1, 3, 6, 5)) * 40).astype(np.int32).astype(dtype)
     for mode, antialias in itertools.product(("nearest", "linear", "cubic"), (False, True)):
-        _same(x, dict(axes=(2, 3), to=(4, 11), mode=mode, antialias=antialias and mode != "nearest"))
-    _same(x, dict(axes=(0, 1), to=(2, 6), mode="linear"))
+        _same(x, {"axes": (2, 3), "to": (4, 11), "mode": mode, "antialias": antialias and mode != "nearest"})
+    _same(x, {"axes": (0, 1), "to": (2, 6), "mode": "linear"})
 
 
 @pytest.mark.parametrize("level", levels())
@@ -57,7 +57,11 @@ def test_usual_enlargement(level: str) -> None:
     x = np.random.default_rng(2).normal(size=(1, 9, 10, 34)).astype(np.float32)
     for mode in ("nearest", "linear"):
         for coordinate in ("half_pixel", "asymmetric", "align_corners"):
-            _same(x, dict(axes=(1, 2), to=(18, 20), factors=(2.0, 2.0), mode=mode, coordinate=coordinate), level=level)
+            _same(
+                x,
+                {"axes": (1, 2), "to": (18, 20), "factors": (2.0, 2.0), "mode": mode, "coordinate": coordinate},
+                level=level,
+            )
 
 
 @pytest.mark.parametrize(
@@ -67,9 +71,13 @@ def test_usual_enlargement(level: str) -> None:
 def test_symbolic_sizes(mode: str, coordinate: str) -> None:
     x = np.random.default_rng(3).normal(size=(1, 5, 7, 2)).astype(np.float32)
     a, h, w, c = (symbol(f"in0_{k}") for k in range(4))
-    attrs: dict[str, Any] = dict(
-        axes=(1, 2), to=(2 * h, floordiv(3 * w, 2)), factors=(2.0, 1.5), mode=mode, coordinate=coordinate
-    )
+    attrs: dict[str, Any] = {
+        "axes": (1, 2),
+        "to": (2 * h, floordiv(3 * w, 2)),
+        "factors": (2.0, 1.5),
+        "mode": mode,
+        "coordinate": coordinate,
+    }
     fixed = attrs | {"to": (10, 10)}
     for extra in ({}, {"factors": None}, {"exclude_outside": mode != "nearest"}):
         expected = find("resize")(x, **(fixed | extra))

@@ -42,7 +42,7 @@ def test_layers(kind: str, direction: str, level: str) -> None:
     rng = np.random.default_rng(0)
     for sizes in [(5, 3, 7, 9), (4, 1, 6, 16), (3, 2, 5, 33), (1, 1, 1, 1), (0, 2, 3, 4)]:
         inputs = _case(kind, sizes, direction, rng)
-        attrs: dict[str, Any] = dict(hidden=sizes[3], direction=direction)
+        attrs: dict[str, Any] = {"hidden": sizes[3], "direction": direction}
         if direction == "bidirectional":
             names = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}[kind] * 2
             attrs.update(activations=names, alpha=(0.0,) * len(names), beta=(0.0,) * len(names))
@@ -58,9 +58,20 @@ def test_layers(kind: str, direction: str, level: str) -> None:
 
 def test_every_activation() -> None:
     rng = np.random.default_rng(1)
-    for name in ("relu", "tanh", "sigmoid", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu",
-                 "softsign", "softplus"):  # fmt: skip
-        attrs = dict(hidden=5, activations=(name,), alpha=(0.4,), beta=(0.3,))
+    for name in (
+        "relu",
+        "tanh",
+        "sigmoid",
+        "affine",
+        "leakyrelu",
+        "thresholdedrelu",
+        "scaledtanh",
+        "hardsigmoid",
+        "elu",
+        "softsign",
+        "softplus",
+    ):
+        attrs = {"hidden": 5, "activations": (name,), "alpha": (0.4,), "beta": (0.3,)}
         _check("rnn", _case("rnn", (3, 2, 4, 5), "forward", rng), attrs, tolerance=1e-4)
 
 
@@ -69,7 +80,7 @@ def test_large_layers_are_cut_into_blocks() -> None:
     for kind in GATES:
         inputs = _case(kind, (3, 1, 20, 400), "forward", rng)
         inputs[2] *= 0.1
-        _check(kind, inputs, dict(hidden=400))
+        _check(kind, inputs, {"hidden": 400})
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -78,13 +89,21 @@ def test_lstm_with_8_bit_weights(direction: str) -> None:
     x, _, _, bias, lengths, h0, c0, p = _case("lstm", (4, 2, 6, 10), direction, rng)
     d = 2 if direction == "bidirectional" else 1
     w, r = rng.integers(-127, 128, (d, 40, 6)).astype(np.int8), rng.integers(-127, 128, (d, 40, 10)).astype(np.int8)
-    parameters = [np.full(d, 0.004, np.float32), np.zeros(d, np.int8), rng.uniform(1e-3, 5e-3, (d, 40)).astype(np.float32),
-                  np.zeros((d, 40), np.int8)]  # fmt: skip
+    parameters = [
+        np.full(d, 0.004, np.float32),
+        np.zeros(d, np.int8),
+        rng.uniform(1e-3, 5e-3, (d, 40)).astype(np.float32),
+        np.zeros((d, 40), np.int8),
+    ]
     inputs = [x, w, r, *parameters, bias, lengths, h0, c0, p]
     names = ("sigmoid", "tanh", "tanh") * d
-    attrs: dict[str, Any] = dict(
-        hidden=10, direction=direction, activations=names, alpha=(0.0,) * 3 * d, beta=(0.0,) * 3 * d
-    )
+    attrs: dict[str, Any] = {
+        "hidden": 10,
+        "direction": direction,
+        "activations": names,
+        "alpha": (0.0,) * 3 * d,
+        "beta": (0.0,) * 3 * d,
+    }
     try:
         expected = find("lstm_quantised")(*inputs, **attrs)
     except ValueError:

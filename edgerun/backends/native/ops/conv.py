@@ -120,7 +120,7 @@ def _optional(node: Node, index: int) -> str:
 
 
 def residual_in_place(node: Node) -> bool:
-    """Whether the output may replace the residual: not when it is added after an activation that reads the stored row."""
+    """Whether the output may replace the residual: not when it is added after a pass over the stored row."""
     if not _optional(node, 3):
         return False
     return node.attrs.get("res") != "after" or node.attrs.get("act", "none") in ("none", "clamp")

@@ -189,7 +189,7 @@ def _instruction(code: _Code, function: str, dtype: DType, source: DType, given:
 
 
 def _assemble(code: _Code, inputs: int) -> list[int]:
-    """Give registers (inputs and constants keep theirs, others are reused after their last reading); the parameter words."""
+    """The parameter words. Inputs and constants keep their registers, others are reused after their last reading."""
     last_use: dict[int, int] = {}
     for i, (*_, operands) in enumerate(code.code):
         last_use.update(dict.fromkeys(operands, i))

@@ -111,5 +111,6 @@ def eye_like(node: Node, cx: Lowering) -> None:
     shape = cx.shape(node.outputs[0])
     if not all(isinstance(d, int) for d in shape):
         raise UnsupportedError("the size of an identity matrix is symbolic", hint="bind it with --shape")
-    eye = np.eye(*(int(d) for d in shape), k=node.attrs.get("k", 0)).astype(cx.dtype(node.outputs[0]).numpy)
+    rows, columns = (int(d) for d in shape)
+    eye = np.eye(rows, columns, k=node.attrs.get("k", 0)).astype(cx.dtype(node.outputs[0]).numpy)
     cx.emit("copy_bytes", [cx.weight(eye, "eye")], [node.outputs[0]], view=True, why="known while planning")

@@ -30,7 +30,7 @@ def in_float(cx: Lowering, source: str, output: str, emit: Callable[[str, str], 
 
 
 def number_of(cx: Lowering, dtype: DType, what: str) -> DType:
-    """`dtype`, when the native runtime has it. Raises UnsupportedError for strings, complex numbers and small floats."""
+    """`dtype`, when the native runtime has it. Raises UnsupportedError for strings, complex and small floats."""
     if dtype.code > DType.BOOL.code:
         raise UnsupportedError(f"{what} of {dtype.short} is not done by the native backend")
     return dtype

@@ -119,7 +119,7 @@ def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLi
     attrs: dict[str, Any] = node.attrs
     if attrs.get("to") is not None:
         counts, factors = list(attrs["to"]), attrs.get("factors")
-        ratios = [exact(f) for f in factors] if factors is not None else [None] * len(counts)
+        ratios: list[Fraction | None] = [None] * len(counts) if factors is None else [exact(f) for f in factors]
         if attrs.get("policy", "stretch") != "stretch" and factors is None:
             counts, ratios = _with_policy(lengths, counts, attrs["policy"])
         return counts, ratios
@@ -134,8 +134,7 @@ def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLi
             raise UnsupportedError(f"factors {values} of symbolic sizes")
         return [f for f in found if f is not None], [exact(s) for s in values]
     assert sizes is not None
-    counts, ratios = _with_policy(lengths, [int(s) for s in sizes], attrs.get("policy", "stretch"))
-    return counts, ratios
+    return _with_policy(lengths, [int(s) for s in sizes], attrs.get("policy", "stretch"))
 
 
 def _with_policy(lengths: list[DimLike], counts: list[Any], policy: str) -> tuple[list[DimLike], list[Fraction | None]]:

@@ -156,7 +156,7 @@ def _layer(
     outputs = _outputs(node, cx)
     cx.emit(
         "rnn",
-        [projections[0], projections[1] if directions == 2 else "", cx.weight(packed, f"{node.inputs[2]}.packed"), extra,
+        [projections[0], projections[1] if directions == 2 else "", cx.weight(packed, f"{kind}.packed"), extra,
          lengths, *(cast(cx, n, DType.F32) if n else "" for n in (h0, c0)), p],
         [o for o, _ in outputs] + [""] * (3 - len(outputs)),
         _parameters(attrs, number, count, hidden, direction, flags, directions),
