@@ -6,8 +6,8 @@
 static int check_copy_bytes(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->in[0].data && c->out[0].data, "one tensor to another");
   ER_REQUIRE(c, er_is_dense(&c->in[0]) && er_is_dense(&c->out[0]), "dense tensors");
-  ER_REQUIRE(c, er_numel(&c->in[0]) * er_itemsize(c->in[0].dtype) == er_numel(&c->out[0]) * er_itemsize(c->out[0].dtype),
-             "other sizes");
+  int64_t from = er_numel(&c->in[0]) * er_itemsize(c->in[0].dtype);
+  ER_REQUIRE(c, from == er_numel(&c->out[0]) * er_itemsize(c->out[0].dtype), "other sizes");
   return 0;
 }
 #endif

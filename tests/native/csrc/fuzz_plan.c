@@ -26,9 +26,10 @@ static uint32_t below(uint32_t n) {
 }
 
 static uint64_t odd_value(void) {
-  static const uint64_t values[] = {0, 1, 2, 3, 7, 8, 63, 64, 65, 127, 128, 255, 256, 1000, 4096, 65535, 65536, 0x7fffffff,
-                                    0x80000000u, 0xffffffffu, 0xfffffffeu, 0x7fffffffffffffffu, 0x8000000000000000u,
-                                    0xffffffffffffffffu, 0x3f800000, 0x7fc00000, 0x7f800000};
+  static const uint64_t values[] = {
+      0, 1, 2, 3, 7, 8, 63, 64, 65, 127, 128, 255, 256, 1000, 4096, 65535, 65536, 0x7fffffff, 0x80000000u,
+      0xffffffffu, 0xfffffffeu, 0x7fffffffffffffffu, 0x8000000000000000u, 0xffffffffffffffffu,
+      0x3f800000 /* 1.0f */, 0x7fc00000 /* NaN */, 0x7f800000 /* infinity */};
   return values[below(sizeof values / sizeof *values)];
 }
 

@@ -22,10 +22,12 @@ static int bind_symbols(er_model *m) {
       const char *name = er_plan_text(p, p->io[i].name);
       if (size < 0) return er_refuse(ER_BAD_ARGUMENT, "the shape of input '%.80s' is not set", name);
       if (size < d->a || size > d->b)
-        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' (%.40s) has size %lld; the plan is made for %d to %d",
-                         k, name, er_plan_text(p, d->name), (long long)size, d->a, d->b);
+        return er_refuse(ER_BAD_ARGUMENT, 
+                         "axis %d of input '%.80s' (%.40s) has size %lld; the plan is made for %d to %d", k, name,
+                         er_plan_text(p, d->name), (long long)size, d->a, d->b);
       if (m->symbols[d->v] >= 0 && m->symbols[d->v] != size)
-        return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' (%.40s) has size %lld, elsewhere it has %lld", k, name,
+        return er_refuse(ER_BAD_ARGUMENT, 
+                         "axis %d of input '%.80s' (%.40s) has size %lld, elsewhere it has %lld", k, name,
                          er_plan_text(p, d->name), (long long)size, (long long)m->symbols[d->v]);
       m->symbols[d->v] = size;
     }
@@ -102,7 +104,8 @@ static int check_overlaps(const er_model *m, uint32_t node) {
       fine = disjoint(&a, &b) || (a.start == b.start && a.end == b.end && a.row == b.row);
       fine = fine && disjoint(&b, &scratch);
     }
-    if (!fine) return er_refuse(ER_BAD_PLAN, "the output of node '%.80s' overlaps what it works on", node_name(m, node));
+    if (!fine)
+      return er_refuse(ER_BAD_PLAN, "the output of node '%.80s' overlaps what it works on", node_name(m, node));
   }
   return ER_OK;
 }
@@ -119,7 +122,8 @@ static int bind_node(er_model *m, uint32_t node) {
     const int32_t *pair = m->plan.words + record->patch + 2 * k;
     int64_t value = m->dims[pair[1]];
     if (value < INT32_MIN || value > INT32_MAX)
-      return er_refuse(ER_BAD_ARGUMENT, "a parameter of node '%.80s' would be %lld", node_name(m, node), (long long)value);
+      return er_refuse(ER_BAD_ARGUMENT, "a parameter of node '%.80s' would be %lld", node_name(m, node),
+                       (long long)value);
     params[pair[0]] = (int32_t)value;
   }
   CHECK(check_overlaps(m, node));

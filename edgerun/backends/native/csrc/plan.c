@@ -64,9 +64,11 @@ static int check_header(const er_pheader *h, size_t bytes) {
 }
 
 /* Sections are in file order, disjoint, aligned, at most one of a kind; their checksum is right. */
-static int check_sections(const uint8_t *base, const er_pheader *h, const er_psection **found /* [SECTION_KINDS + 1] */) {
+static int check_sections(const uint8_t *base, const er_pheader *h,
+                          const er_psection **found /* [SECTION_KINDS + 1], by kind */) {
   uint64_t end = sizeof *h;
-  REQUIRE(h->n_sections <= SECTION_KINDS, "the plan has %u sections, at most %d are known", h->n_sections, SECTION_KINDS);
+  REQUIRE(h->n_sections <= SECTION_KINDS, "the plan has %u sections, at most %d are known", h->n_sections,
+          SECTION_KINDS);
   end += (uint64_t)h->n_sections * sizeof(er_psection);
   REQUIRE(end <= h->total_bytes, "the section table does not fit into the plan");
   const er_psection *table = (const er_psection *)(base + sizeof *h);
@@ -215,8 +217,8 @@ static int check_node(const er_plan *p, uint32_t i, uint8_t *state) {
     REQUIRE(t >= 0 && (uint32_t)t < p->n_tensors, "node '%.80s' refers to the unknown tensor %d", name, t);
     const char *tensor = er_plan_text(p, p->tensors[t].name);
     if (is_output) {
-      REQUIRE(state[t] == UNWRITTEN, "node '%.80s' writes tensor '%.80s', which is an input, a weight or written already",
-              name, tensor);
+      REQUIRE(state[t] == UNWRITTEN,
+              "node '%.80s' writes tensor '%.80s', which is an input, a weight or written already", name, tensor);
       state[t] = WRITTEN;
     } else {
       REQUIRE(state[t] != UNWRITTEN, "node '%.80s' reads tensor '%.80s' before it is computed", name, tensor);
@@ -248,7 +250,8 @@ static int check_io(const er_plan *p, uint8_t *state) {
     if (i >= p->header->n_inputs) continue;
     const er_ptensor *t = &p->tensors[p->io[i].tensor];
     REQUIRE(t->space == ER_SPACE_ARENA && !t->ld, "input '%.80s' is not a dense tensor in the arena", name);
-    REQUIRE(state[p->io[i].tensor] != FROM_OUTSIDE || (t->flags & ER_TENSOR_VIEW), "input '%.80s' is listed twice", name);
+    REQUIRE(state[p->io[i].tensor] != FROM_OUTSIDE || (t->flags & ER_TENSOR_VIEW), "input '%.80s' is listed twice",
+            name);
     state[p->io[i].tensor] = FROM_OUTSIDE;
   }
   return ER_OK;
@@ -319,7 +322,8 @@ int er_plan_open(er_plan *p, const void *data, size_t bytes) {
   p->strings = (const char *)p->base + s->offset;
   p->n_strings = (uint32_t)s->bytes;
   REQUIRE(is_utf8((const uint8_t *)p->strings, p->n_strings), "the strings are not UTF-8");
-  REQUIRE(p->n_dims <= INT32_MAX && p->n_tensors <= INT32_MAX && p->n_nodes <= INT32_MAX, "the plan has too many records");
+  REQUIRE(p->n_dims <= INT32_MAX && p->n_tensors <= INT32_MAX && p->n_nodes <= INT32_MAX,
+          "the plan has too many records");
   if (found[ER_SEC_WEIGHTS]) {
     p->weights = p->base + found[ER_SEC_WEIGHTS]->offset;
     p->weight_bytes = found[ER_SEC_WEIGHTS]->bytes;

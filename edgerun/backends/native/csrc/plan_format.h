@@ -57,14 +57,14 @@ enum er_dimop { ER_DIM_CONST = 0, ER_DIM_SYM, ER_DIM_ADD, ER_DIM_SUB, ER_DIM_MUL
                 ER_DIM_MOD, ER_DIM_MIN, ER_DIM_MAX };
 typedef struct { uint32_t op; int32_t a, b; uint32_t name; int64_t v; } er_pdim; /* name: of a symbol, STRINGS */
 
-/* In er_ptensor.flags. VIEW: no node writes it; its bytes lie inside those of tensors that nodes (or the caller) write. */
+/* In er_ptensor.flags. VIEW: no node writes it; its bytes lie inside tensors that nodes (or the caller) write. */
 enum er_tensor_flag { ER_TENSOR_VIEW = 1 };
 enum er_space { ER_SPACE_NONE = 0, ER_SPACE_ARENA = 1, ER_SPACE_WEIGHTS = 2 };
 typedef struct {
   uint8_t dtype, rank, space, flags;
   uint32_t name;         /* STRINGS */
   uint32_t dims;         /* WORDS index of `rank` dim numbers */
-  uint32_t ld;           /* 0: dense; else 1 + dim number of the row stride in elements (rows = all dims but the last) */
+  uint32_t ld;           /* 0: dense; else 1 + dim number of the row stride in elements (a row is the last dim) */
   uint64_t offset;       /* in the arena or in WEIGHTS */
   uint64_t bytes;        /* reserved there; at least what the largest shape needs */
 } er_ptensor;

@@ -1,12 +1,12 @@
 /* Fork-join with dynamic claiming.
  *
- * A job is published by raising `epoch`. Threads claim items by compare-and-swap on (epoch, next index), so a late worker
- * can never touch a newer job, and the job ends when all ITEMS are done: a worker that the system has descheduled costs
- * nothing unless it holds an item. After fork() the child still works, on its one thread. Workers spin for a bounded time
- * after each job (a wake-up costs ten times a spinning hand-over), then sleep on a futex.
+ * A job is published by raising `epoch`. Threads claim items by compare-and-swap on (epoch, next index), so a late
+ * worker can never touch a newer job, and the job ends when all ITEMS are done: a worker that the system has
+ * descheduled costs nothing unless it holds an item. After fork() the child still works, on its one thread. Workers
+ * spin for a bounded time after each job (a wake-up costs ten times a spinning hand-over), then sleep on a futex.
  *
- * Placement: workers inherit the caller's affinity (taskset, cgroup cpusets), narrowed to the big cores among those. They
- * are not pinned one to one unless ER_PIN=1: two processes that each pin would pile up on the same cores.
+ * Placement: workers inherit the caller's affinity (taskset, cgroup cpusets), narrowed to the big cores among those.
+ * They are not pinned one to one unless ER_PIN=1: two processes that each pin would pile up on the same cores.
  */
 #define _GNU_SOURCE
 #include "denormals.h"

@@ -184,7 +184,8 @@ int er_set_input_shape(er_model *m, int index, const int64_t *dim, int rank) {
   for (int k = 0; k < rank; k++) {
     const er_pdim *d = &m->plan.dims[m->plan.words[t->dims + (uint32_t)k]];
     if (dim[k] < 0 || (d->op == ER_DIM_CONST && dim[k] != d->v))
-      return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' cannot have size %lld", k, info.name, (long long)dim[k]);
+      return er_refuse(ER_BAD_ARGUMENT, "axis %d of input '%.80s' cannot have size %lld", k, info.name,
+                       (long long)dim[k]);
   }
   memcpy(m->input_shapes + (size_t)index * ER_MAX_RANK, dim, (size_t)rank * sizeof *dim);
   m->bound = 0;
@@ -241,7 +242,8 @@ int er_run(er_model *m, const char **error) {
   if (m->watch_to) {
     const er_view *v = &m->nodes[m->watch_node].call.out[m->watch_output];
     if ((uint64_t)er_numel(v) * (uint64_t)er_itemsize(v->dtype) > m->watch_bytes)
-      return explain(er_refuse(ER_BAD_ARGUMENT, "the watched output does not fit into %zu bytes", m->watch_bytes), error);
+      return explain(er_refuse(ER_BAD_ARGUMENT, "the watched output does not fit into %zu bytes", m->watch_bytes),
+                     error);
   }
   er_float_mode floats = er_flush_denormals();
   if (m->profile || m->watch_to) run_observed(m);

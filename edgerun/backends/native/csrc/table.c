@@ -21,4 +21,6 @@ int er_kernel_find(const char *name) {
   return -1;
 }
 
-const char *er_kernel_name(int index) { return index < 0 || index >= er_kernel_count() ? NULL : er_kernel_names[index]; }
+const char *er_kernel_name(int index) {
+  return index < 0 || index >= er_kernel_count() ? NULL : er_kernel_names[index];
+}
