@@ -198,7 +198,7 @@ class Lowering:
                 macs,
                 why,
                 list(alternatives),
-            )  # fmt: skip
+            )
         )
 
     def run(self) -> None:
