@@ -20,9 +20,9 @@ from edgerun.plan.layout import GOLDEN_LAYER
 from edgerun.samples import random_values
 from edgerun_packaging.extras import Vector
 
-LAYER_SAMPLES = 16
+LAYER_SAMPLES = 8
 """Elements stored of each layer, evenly spread."""
-OUTPUT_SAMPLES = 2048
+OUTPUT_SAMPLES = 1024
 """Elements stored of an output that is too large to be stored whole."""
 SMALL_SIZE = 4
 """Free dimensions take this value in generated inputs, or the nearest that their bounds allow."""
