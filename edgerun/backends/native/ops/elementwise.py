@@ -49,6 +49,7 @@ _EXACT = {
     "move",
 }
 """Functions whose results fit the operands' dtype, so that they need no wrap or rounding."""
+_FLOAT_ONLY = frozenset(OPS[OPS.index("floor") : OPS.index("bit_and")]) | {"is_nan", "is_inf"}
 _LOGIC = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}
 
 
@@ -169,17 +170,22 @@ def _instruction(code: _Code, function: str, dtype: DType, source: DType, given:
     cls, result = _class(source), _class(dtype)
     if function in ("cast", "cast_wrap"):
         return code.emit(function, cls, result, given, dtype.code)
+    if function in ("and", "or", "xor", "not") and source is not DType.BOOL:
+        raise UnsupportedError(f"logical {function} of {source.short}; it takes bools")
     if function == "not":
         return code.emit("bit_xor", I32, I32, (given[0], code.constant(DType.BOOL, True)))
     name = _LOGIC.get(function, function)
     if name not in OPS:
         raise UnsupportedError(f"the native elementwise kernel has no function {function!r}")
+    rounding = name in ("floor", "ceil", "round")
+    if name in _FLOAT_ONLY and not source.is_float and not rounding:
+        raise UnsupportedError(f"the native elementwise kernel has no {name} of {source.short}")
     if name == "pow" and constant in (2, 3) and source.is_float:
         # Exact for integers' sake too: a product is what pow rounds to.
         value = code.emit("mul", cls, cls, (given[0], given[0]))
         if constant == 3:
             value = code.emit("mul", cls, cls, (value, given[0]))
-    elif name in ("floor", "ceil", "round") and source.is_integer:
+    elif rounding and not source.is_float:
         value = code.emit("move", cls, cls, given)
     else:
         value = code.emit(name, cls, result, given, source.bits if name in ("shl", "shr") else 0)
