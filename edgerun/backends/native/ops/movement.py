@@ -68,6 +68,11 @@ def reshape(node: Node, cx: Lowering) -> None:
     view(cx, node.inputs[0], node.outputs[0])
 
 
+@lowers("copy")
+def copy(node: Node, cx: Lowering) -> None:
+    view(cx, node.inputs[0], node.outputs[0])
+
+
 @lowers("transpose")
 def transpose(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]
