@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.numpy.registry import find
+from edgerun.dims import product
 from edgerun.dtypes import DType
 from edgerun.graph import Graph, Node, Tensor
 from edgerun_converters.passes.editor import Editor
@@ -111,11 +112,26 @@ def _move(editor: Editor, node: Node) -> str | None:
         return None
     attrs = dict(source.node.attrs)
     if not source.per_tensor:
-        if node.op != "transpose":
+        axis = _moved_axis(editor, node, source)
+        if axis is None:
             return None
-        attrs["axis"] = node.attrs["perm"].index(source.axis)
+        attrs["axis"] = axis
     moved = editor.emit(node.op, [source.name, *node.inputs[1:]], **node.attrs)
     return editor.emit("dequantize_linear", [moved, *source.node.inputs[1:]], **attrs)
+
+
+def _moved_axis(editor: Editor, node: Node, source: _Quantised) -> int | None:
+    """Where the axis of per-channel parameters goes; None when the movement splits or mixes it."""
+    if node.op == "transpose":
+        return node.attrs["perm"].index(source.axis)
+    old, new = editor.tensor(source.name).shape, node.attrs.get("to")
+    if node.op != "reshape" or old is None or new is None:
+        return None
+    before = product(old[: source.axis])
+    for axis, size in enumerate(new):
+        if size == old[source.axis] and product(new[:axis]) == before:
+            return axis
+    return None
 
 
 def _max_pool(editor: Editor, node: Node) -> str | None:
