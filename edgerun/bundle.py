@@ -14,7 +14,6 @@ import json
 import math
 import mmap
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 from edgerun.dims import Dim, parse
 from edgerun.dtypes import DType, from_code, from_numpy, from_short
 from edgerun.errors import BundleError, EdgerunError, InputOutputError, ShapeError
+from edgerun.files import atomic_write
 from edgerun.graph import KINDS, Graph, Node, Shape, Tensor
 
 FORMAT = "1"
@@ -45,25 +45,12 @@ _ITEMSIZE = {name: dtype.itemsize for dtype, name in _SAFETENSORS.items()}
 
 def save(graph: Graph, path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Write `graph` to `path` atomically. Raises InputOutputError when the file exists and `force` is false."""
-    path = Path(path)
-    if path.exists() and not force:
-        raise InputOutputError(f"{path} exists already", hint="use --force to replace it")
     header, chunks = _encode(graph)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(len(header).to_bytes(8, "little"))
-                file.write(header)
-                for chunk in chunks:
-                    file.write(chunk)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        raise InputOutputError(f"cannot write {path}: {e.strerror}") from e
+    with atomic_write(Path(path), force=force) as file:
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for chunk in chunks:
+            file.write(chunk)
 
 
 def to_bytes(graph: Graph) -> bytes:

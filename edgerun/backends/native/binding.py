@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from edgerun import machine
 from edgerun.dtypes import DType, from_code
 from edgerun.errors import BackendUnavailable, EdgerunError, PlanError, UnsupportedError, UsageError
 
@@ -93,8 +94,7 @@ def library() -> ctypes.CDLL:
 
 def host_arch() -> str:
     """This machine's architecture, by our name. Raises BackendUnavailable where the runtime does not run."""
-    machine = platform.machine().lower()
-    arch = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "armv7", "armv8l": "armv7"}.get(machine, machine)
+    arch = machine.host_arch()
     if arch not in ("x86_64", "aarch64", "armv7", "riscv64") or sys.platform != "linux":
         raise BackendUnavailable(
             f"the native backend does not run on {platform.machine()} {sys.platform}", hint="use --backend numpy"

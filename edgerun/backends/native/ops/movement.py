@@ -10,6 +10,7 @@ import numpy as np
 
 from edgerun.backends.native.lowering import Lowering, Param, Placement, lowers
 from edgerun.dims import DimLike, product
+from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
 
@@ -246,6 +247,9 @@ def emit_values(cx: Lowering, values: Sequence[DimLike], output: str) -> None:
 
 @lowers("range")
 def range_(node: Node, cx: Lowering) -> None:
+    dtype = cx.dtype(node.outputs[0])
+    if dtype not in (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64):
+        raise UnsupportedError(f"a native range of {dtype.short}")
     cx.emit("range", list(node.inputs), [node.outputs[0]], why="arithmetic progression")
 
 
