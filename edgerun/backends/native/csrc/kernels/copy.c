@@ -5,7 +5,8 @@
 
 #ifdef ER_BASELINE_CHECKS
 static int check_copy_bytes(const er_call *c) {
-  ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->in[0].data && c->out[0].data, "copy_bytes takes one tensor to another");
+  ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->in[0].data && c->out[0].data,
+             "copy_bytes takes one tensor to another");
   ER_REQUIRE(c, er_is_dense(&c->in[0]) && er_is_dense(&c->out[0]), "copy_bytes takes dense tensors");
   int64_t from = er_numel(&c->in[0]) * er_itemsize(c->in[0].dtype);
   int64_t to = er_numel(&c->out[0]) * er_itemsize(c->out[0].dtype);
@@ -28,8 +29,10 @@ static int check_copy_nd(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1, "copy_nd takes one tensor to another");
   const er_view *in = &c->in[0], *out = &c->out[0];
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "copy_nd takes dense tensors");
-  ER_REQUIRE(c, er_itemsize(in->dtype) && er_itemsize(in->dtype) == er_itemsize(out->dtype), "copy_nd: dtypes differ in size");
-  ER_REQUIRE(c, c->n_param >= 2 && c->param[0] >= 0 && c->param[0] <= COPY_MAX_RANK && c->n_param == 2 + 2 * c->param[0],
+  ER_REQUIRE(c, er_itemsize(in->dtype) && er_itemsize(in->dtype) == er_itemsize(out->dtype),
+             "copy_nd: dtypes differ in size");
+  ER_REQUIRE(c,
+             c->n_param >= 2 && c->param[0] >= 0 && c->param[0] <= COPY_MAX_RANK && c->n_param == 2 + 2 * c->param[0],
              "copy_nd: bad parameters");
   int64_t n = 1, low = c->param[1], high = c->param[1];
   for (int d = 0; d < c->param[0]; d++) {
@@ -38,7 +41,8 @@ static int check_copy_nd(const er_call *c) {
     n *= size;
     if (size > 0) *(stride < 0 ? &low : &high) += (size - 1) * stride;
   }
-  ER_REQUIRE(c, n == er_numel(out), "copy_nd: %lld elements for an output of %lld", (long long)n, (long long)er_numel(out));
+  ER_REQUIRE(c, n == er_numel(out), "copy_nd: %lld elements for an output of %lld", (long long)n,
+             (long long)er_numel(out));
   ER_REQUIRE(c, n == 0 || (low >= 0 && high < er_numel(in)), "copy_nd reads outside its input");
   return 0;
 }
@@ -70,12 +74,14 @@ static inline void copy_4x4(char *dst, int64_t to, const char *src, int64_t from
   *(copy_v4 *)(dst + 3 * to) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
-/* dst[i][j] = src[j][i] for i < m (dst rows `to` bytes apart), j < n (src rows `from` bytes apart); elements of TYPE. */
+/* dst[i][j] = src[j][i] for i < m (dst rows `to` bytes apart), j < n (src rows `from` bytes apart); elements of TYPE.
+ */
 #define COPY_TRANSPOSE(name, TYPE) \
   static void name(char *dst, int64_t to, const char *src, int64_t from, int64_t m, int64_t n) { \
     for (int64_t i = 0; i < m; i++) \
       for (int64_t j = 0; j < n; j++) \
-        *(TYPE *)(dst + i * to + j * (int64_t)sizeof(TYPE)) = *(const TYPE *)(src + j * from + i * (int64_t)sizeof(TYPE)); \
+        *(TYPE *)(dst + i * to + j * (int64_t)sizeof(TYPE)) = \
+            *(const TYPE *)(src + j * from + i * (int64_t)sizeof(TYPE)); \
   }
 COPY_TRANSPOSE(copy_transpose_1, uint8_t)
 COPY_TRANSPOSE(copy_transpose_2, uint16_t)
@@ -136,8 +142,9 @@ static void copy_task(void *context, int item, int thread) {
       int64_t m = p->dim[p->across], n = p->dim[last];
       for (int64_t i = 0; i < m; i += COPY_BLOCK)
         for (int64_t j = 0; j < n; j += 16)
-          copy_block(p->size, dst + i * p->to[p->across] + j * p->size, p->to[p->across], src + j * p->from[last] + i * p->size,
-                     p->from[last], nd_min(COPY_BLOCK, m - i), nd_min(16, n - j));
+          copy_block(p->size, dst + i * p->to[p->across] + j * p->size, p->to[p->across],
+                     src + j * p->from[last] + i * p->size, p->from[last], nd_min(COPY_BLOCK, m - i),
+                     nd_min(16, n - j));
     } else {
       copy_row(p->size, dst, src, p->from[last], p->dim[last]);
     }
@@ -209,7 +216,8 @@ static int check_concat(const er_call *c) {
   ER_REQUIRE(c, c->n_in >= 1 && c->n_out == 1 && c->n_param == 1, "concat takes tensors to one tensor");
   const er_view *out = &c->out[0];
   int axis = c->param[0];
-  ER_REQUIRE(c, axis >= 0 && axis < out->rank && er_is_dense(out) && er_itemsize(out->dtype), "concat: bad axis or output");
+  ER_REQUIRE(c, axis >= 0 && axis < out->rank && er_is_dense(out) && er_itemsize(out->dtype),
+             "concat: bad axis or output");
   int64_t total = 0;
   for (int i = 0; i < c->n_in; i++) {
     const er_view *in = &c->in[i];
@@ -228,7 +236,8 @@ static int check_concat(const er_call *c) {
 static void run_concat(const er_call *c) {
   const er_view *out = &c->out[0];
   int axis = c->param[0];
-  int64_t size = er_itemsize(out->dtype), outer = nd_product(out, 0, axis), inner = nd_product(out, axis + 1, out->rank) * size;
+  int64_t size = er_itemsize(out->dtype), outer = nd_product(out, 0, axis),
+          inner = nd_product(out, axis + 1, out->rank) * size;
   int64_t pitch = out->dim[axis] * inner, at = 0;
   for (int i = 0; i < c->n_in; i++) {
     const er_view *in = &c->in[i];
@@ -249,7 +258,8 @@ enum copy_pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
 static int check_pad(const er_call *c) {
   const er_view *in = &c->in[0], *out = &c->out[0];
   ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 1 + 2 * in->rank, "pad: bad parameters");
-  ER_REQUIRE(c, in->rank == out->rank && in->rank >= 1 && in->dtype == out->dtype && er_itemsize(in->dtype), "pad: input and output differ");
+  ER_REQUIRE(c, in->rank == out->rank && in->rank >= 1 && in->dtype == out->dtype && er_itemsize(in->dtype),
+             "pad: input and output differ");
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "pad takes dense tensors");
   ER_REQUIRE(c, c->param[0] >= PAD_CONSTANT && c->param[0] <= PAD_WRAP, "pad: there is no mode %d", c->param[0]);
   ER_REQUIRE(c, c->in[1].data == NULL || (er_numel(&c->in[1]) == 1 && c->in[1].dtype == in->dtype), "pad: bad value");

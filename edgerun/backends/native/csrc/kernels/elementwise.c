@@ -1,11 +1,11 @@
 /* Elementwise programs over broadcast inputs: a register machine whose registers are tiles of a few hundred elements.
  *
- * Output and inputs are first collapsed to the fewest dims that all of them can be walked by. A tile is a piece of one row
- * (the last collapsed dim) when rows are long, else a number of whole rows. An input enters a tile as a pointer where its
- * elements lie together and need no conversion; scalars and row patterns are spread once per task; the rest is copied in.
- * Parameters: registers, constants, instructions; then per constant (register, class, low word, high word); then per
- * instruction (op | class << 8 | aux << 16, dst | a << 8 | b << 16 | c << 24); aux is the target dtype of casts and the bit
- * width of shifts. Registers 0 .. n_in - 1 are the inputs; the last instruction is the output. */
+ * Output and inputs are first collapsed to the fewest dims that all of them can be walked by. A tile is a piece of one
+ * row (the last collapsed dim) when rows are long, else a number of whole rows. An input enters a tile as a pointer
+ * where its elements lie together and need no conversion; scalars and row patterns are spread once per task; the rest
+ * is copied in. Parameters: registers, constants, instructions; then per constant (register, class, low word, high
+ * word); then per instruction (op | class << 8 | aux << 16, dst | a << 8 | b << 16 | c << 24); aux is the target dtype
+ * of casts and the bit width of shifts. Registers 0 .. n_in - 1 are the inputs; the last instruction is the output. */
 #include "elementwise_ops.h"
 #include "half.h"
 #include "nd.h"
@@ -253,11 +253,14 @@ static const struct { uint8_t operands, floats, integers; } ew_table[EW_COUNT] =
 
 #ifdef ER_BASELINE_CHECKS
 static int check_elementwise(const er_call *c) {
-  ER_REQUIRE(c, c->n_in <= EW_MAX_IN && c->n_out == 1, "elementwise takes up to %d inputs and gives one output", EW_MAX_IN);
+  ER_REQUIRE(c, c->n_in <= EW_MAX_IN && c->n_out == 1, "elementwise takes up to %d inputs and gives one output",
+             EW_MAX_IN);
   ER_REQUIRE(c, c->n_param >= 3, "elementwise needs a program");
   int64_t registers = c->param[0], constants = c->param[1], count = c->param[2];
-  ER_REQUIRE(c, registers >= c->n_in && registers <= EW_MAX_REGISTERS && constants >= 0 && constants <= registers &&
-             count >= 1 && count <= 100000 && c->n_param == 3 + 4 * constants + 2 * count, "elementwise: bad program size");
+  ER_REQUIRE(c,
+             registers >= c->n_in && registers <= EW_MAX_REGISTERS && constants >= 0 && constants <= registers &&
+                 count >= 1 && count <= 100000 && c->n_param == 3 + 4 * constants + 2 * count,
+             "elementwise: bad program size");
   const er_view *out = &c->out[0];
   int8_t classes[EW_MAX_REGISTERS];
   memset(classes, -1, sizeof classes);
@@ -268,7 +271,8 @@ static int check_elementwise(const er_call *c) {
     ER_REQUIRE(c, in->rank <= out->rank, "elementwise: input %d has a higher rank than the output", i);
     for (int d = 0; d < in->rank; d++) {
       int64_t n = in->dim[d], m = out->dim[out->rank - in->rank + d];
-      ER_REQUIRE(c, n == m || n == 1, "elementwise: input %d does not broadcast (%lld to %lld)", i, (long long)n, (long long)m);
+      ER_REQUIRE(c, n == m || n == 1, "elementwise: input %d does not broadcast (%lld to %lld)", i, (long long)n,
+                 (long long)m);
     }
   }
   const int32_t *p = c->param + 3;
@@ -282,16 +286,19 @@ static int check_elementwise(const er_call *c) {
     int op = p[0] & 255, cls = p[0] >> 8 & 255, aux = p[0] >> 16 & 255;
     int operand[3] = {p[1] >> 8 & 255, p[1] >> 16 & 255, (int)((uint32_t)p[1] >> 24)}, dst = p[1] & 255;
     ER_REQUIRE(c, op < EW_COUNT && cls < EW_CLASSES, "elementwise: bad instruction");
-    ER_REQUIRE(c, cls <= EW_F64 ? ew_table[op].floats : ew_table[op].integers, "elementwise: op %d has no class %d", op, cls);
+    ER_REQUIRE(c, cls <= EW_F64 ? ew_table[op].floats : ew_table[op].integers, "elementwise: op %d has no class %d", op,
+               cls);
     ER_REQUIRE(c, dst >= c->n_in && dst < registers && !fixed[dst], "elementwise: bad result register");
     for (int k = 0; k < ew_table[op].operands; k++) {
       int wanted = op == EW_where && k == 0 ? EW_I32 : cls;
-      ER_REQUIRE(c, operand[k] < registers && classes[operand[k]] == wanted, "elementwise: bad operand of instruction %d", i);
+      ER_REQUIRE(c, operand[k] < registers && classes[operand[k]] == wanted,
+                 "elementwise: bad operand of instruction %d", i);
     }
     int result = ew_result_class(op, cls, aux);
     ER_REQUIRE(c, result >= 0, "elementwise: cast to dtype %d", aux);
     classes[dst] = (int8_t)result;
-    if (i == count - 1) ER_REQUIRE(c, result == ew_class_of(out->dtype), "elementwise: the result is not the output's dtype");
+    if (i == count - 1)
+      ER_REQUIRE(c, result == ew_class_of(out->dtype), "elementwise: the result is not the output's dtype");
   }
   return 0;
 }
@@ -363,7 +370,8 @@ static void ew_task(void *context, int item, int thread) {
   int store = !ew_is_direct(out->dtype) || p->mode[n_in] == EW_COPIED;
   int64_t filled = p->tile;
   for (int r = 0; r < registers; r++) at[r] = stack + r * p->slot_bytes;
-  for (int i = 0; i < constants; i++) ew_spread(ew_class_size[constant[4 * i + 1]], at[constant[4 * i]], &constant[4 * i + 2], filled);
+  for (int i = 0; i < constants; i++)
+    ew_spread(ew_class_size[constant[4 * i + 1]], at[constant[4 * i]], &constant[4 * i + 2], filled);
 
   int64_t from, to, index[ER_MAX_RANK] = {0}, offset[EW_MAX_IN + 1] = {0};
   nd_share(p->units, item, p->tasks, &from, &to);
@@ -384,7 +392,8 @@ static void ew_task(void *context, int item, int thread) {
       ew_widen(v->dtype, first, v->data, 1);
       ew_spread((int)width, at[k], first, filled);
     } else {
-      for (int64_t j = 0; j + p->row <= filled; j += p->row) ew_widen(v->dtype, at[k] + (size_t)j * width, v->data, p->row);
+      for (int64_t j = 0; j + p->row <= filled; j += p->row)
+        ew_widen(v->dtype, at[k] + (size_t)j * width, v->data, p->row);
     }
   }
   for (int64_t unit = from; unit < to; unit++) {
@@ -436,8 +445,9 @@ static void ew_task(void *context, int item, int thread) {
     for (int i = 0; i < count; i++) {
       uint32_t word = (uint32_t)code[2 * i], regs = (uint32_t)code[2 * i + 1];
       int op = word & 255, operands = ew_table[op].operands;
-      ew_instruction(op, word >> 8 & 255, word >> 16 & 255, i == count - 1 ? result : at[regs & 255], at[regs >> 8 & 255],
-                     operands > 1 ? at[regs >> 16 & 255] : NULL, operands > 2 ? at[regs >> 24] : NULL, (int)n);
+      ew_instruction(op, word >> 8 & 255, word >> 16 & 255, i == count - 1 ? result : at[regs & 255],
+                     at[regs >> 8 & 255], operands > 1 ? at[regs >> 16 & 255] : NULL,
+                     operands > 2 ? at[regs >> 24] : NULL, (int)n);
     }
     if (store && p->mode[n_in] != EW_COPIED) {
       ew_narrow(out->dtype, dst, result, n);
@@ -451,7 +461,8 @@ static void ew_task(void *context, int item, int thread) {
           position += rest % p->dim[d] * p->stride[n_in][d];
           rest /= p->dim[d];
         }
-        ew_narrow(out->dtype, (char *)out->data + (size_t)position * out_size, result + (size_t)(j * p->row) * width, p->row);
+        ew_narrow(out->dtype, (char *)out->data + (size_t)position * out_size, result + (size_t)(j * p->row) * width,
+                  p->row);
       }
     }
     if (p->long_rows) {

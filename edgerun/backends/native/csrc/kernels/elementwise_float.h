@@ -31,11 +31,26 @@ static void ew_run_f32(int op, void *dst, const void *pa, const void *pb, const 
   const int32_t *condition = pa;
   n &= ~15;
 #define EW_V1(expr) for (int i = 0; i < n; i += ER_W) { er_w x = er_load_w(a + i); er_store_w(d + i, expr); } break
-#define EW_V2(expr) for (int i = 0; i < n; i += ER_W) { er_w x = er_load_w(a + i), y = er_load_w(b + i); er_store_w(d + i, expr); } break
+#define EW_V2(expr) \
+  for (int i = 0; i < n; i += ER_W) { \
+    er_w x = er_load_w(a + i), y = er_load_w(b + i); \
+    er_store_w(d + i, expr); \
+  } \
+  break
 #define EW_S1(f) for (int i = 0; i < n; i++) d[i] = f(a[i]); break
 #define EW_S2(f) for (int i = 0; i < n; i++) d[i] = f(a[i], b[i]); break
-#define EW_FLAG1(expr) for (int i = 0; i < n; i += ER_W) { er_w x = er_load_w(a + i); *(er_wi_unaligned *)(flag + i) = (er_wi_unaligned)((er_wi)(expr) & 1); } break
-#define EW_FLAG2(expr) for (int i = 0; i < n; i += ER_W) { er_w x = er_load_w(a + i), y = er_load_w(b + i); *(er_wi_unaligned *)(flag + i) = (er_wi_unaligned)((er_wi)(expr) & 1); } break
+#define EW_FLAG1(expr) \
+  for (int i = 0; i < n; i += ER_W) { \
+    er_w x = er_load_w(a + i); \
+    *(er_wi_unaligned *)(flag + i) = (er_wi_unaligned)((er_wi)(expr) & 1); \
+  } \
+  break
+#define EW_FLAG2(expr) \
+  for (int i = 0; i < n; i += ER_W) { \
+    er_w x = er_load_w(a + i), y = er_load_w(b + i); \
+    *(er_wi_unaligned *)(flag + i) = (er_wi_unaligned)((er_wi)(expr) & 1); \
+  } \
+  break
   switch (op) {
     case EW_move: EW_V1(x);
     case EW_add: EW_V2(x + y);
@@ -49,7 +64,9 @@ static void ew_run_f32(int op, void *dst, const void *pa, const void *pb, const 
     case EW_max: EW_V2(er_max_w(x, y));
     case EW_neg: EW_V1(-x);
     case EW_abs: EW_V1(er_abs_w(x));
-    case EW_sign: EW_V1(er_select_w(x != x, x, (er_w)(((er_wi)(x > 0.0f) & (er_wi)er_splat_w(1)) | ((er_wi)(x < 0.0f) & (er_wi)er_splat_w(-1)))));
+    case EW_sign:
+      EW_V1(er_select_w(
+          x != x, x, (er_w)(((er_wi)(x > 0.0f) & (er_wi)er_splat_w(1)) | ((er_wi)(x < 0.0f) & (er_wi)er_splat_w(-1)))));
     case EW_reciprocal: EW_V1(1.0f / x);
     case EW_floor: EW_V1(__builtin_elementwise_floor(x));
     case EW_ceil: EW_V1(__builtin_elementwise_ceil(x));
@@ -116,8 +133,12 @@ static void ew_run_f64(int op, void *dst, const void *pa, const void *pb, const 
   const double *a = pa, *b = pb, *c = pc;
   const int32_t *condition = pa;
   n &= ~15;
-#define EW_LOOP(expr) _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) d[i] = (expr); break
-#define EW_FLAG(expr) _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) flag[i] = (expr); break
+#define EW_LOOP(expr) \
+  _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) d[i] = (expr); \
+  break
+#define EW_FLAG(expr) \
+  _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) flag[i] = (expr); \
+  break
   switch (op) {
     case EW_move: EW_LOOP(a[i]);
     case EW_add: EW_LOOP(a[i] + b[i]);

@@ -1,26 +1,36 @@
-/* Instructions of one integer class; included with EW_T (the type), EW_UT (its unsigned twin), EW_RUN (the function's name),
- * EW_SIGNED (0 or 1). n is a multiple of 16. Results wrap: arithmetic is unsigned. `width` is the bits of the dtype. */
+/* Instructions of one integer class; included with EW_T (the type), EW_UT (its unsigned twin), EW_RUN (the function's
+ * name), EW_SIGNED (0 or 1). n is a multiple of 16. Results wrap: arithmetic is unsigned. `width` is the bits of the
+ * dtype. */
 static void EW_RUN(int op, int width, void *dst, const void *pa, const void *pb, const void *pc, int n) {
   EW_T *d = dst;
   int32_t *flag = dst;
   const EW_T *a = pa, *b = pb, *c = pc;
   const int32_t *condition = pa;
   n &= ~15;
-#define EW_LOOP(expr) _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) d[i] = (EW_T)(expr); break
-#define EW_FLAG(expr) _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) flag[i] = (expr); break
+#define EW_LOOP(expr) \
+  _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) d[i] = (EW_T)(expr); \
+  break
+#define EW_FLAG(expr) \
+  _Pragma("clang loop unroll(disable) interleave(disable)") for (int i = 0; i < n; i++) flag[i] = (expr); \
+  break
   switch (op) {
     case EW_move: EW_LOOP(a[i]);
     case EW_add: EW_LOOP((EW_UT)a[i] + (EW_UT)b[i]);
     case EW_sub: EW_LOOP((EW_UT)a[i] - (EW_UT)b[i]);
     case EW_mul: EW_LOOP((EW_UT)a[i] * (EW_UT)b[i]);
-    case EW_div: for (int i = 0; i < n; i++) d[i] = b[i] == 0 ? 0 : EW_SIGNED && b[i] == (EW_T)-1 ? (EW_T)(0 - (EW_UT)a[i]) : a[i] / b[i]; break;
+    case EW_div:
+      for (int i = 0; i < n; i++)
+        d[i] = b[i] == 0 ? 0 : EW_SIGNED && b[i] == (EW_T)-1 ? (EW_T)(0 - (EW_UT)a[i]) : a[i] / b[i];
+      break;
     case EW_mod:
       for (int i = 0; i < n; i++) {
         EW_T r = b[i] == 0 || (EW_SIGNED && b[i] == (EW_T)-1) ? 0 : a[i] % b[i];
         d[i] = EW_SIGNED && r != 0 && ((r < 0) != (b[i] < 0)) ? (EW_T)((EW_UT)r + (EW_UT)b[i]) : r;
       }
       break;
-    case EW_fmod: for (int i = 0; i < n; i++) d[i] = b[i] == 0 || (EW_SIGNED && b[i] == (EW_T)-1) ? 0 : a[i] % b[i]; break;
+    case EW_fmod:
+      for (int i = 0; i < n; i++) d[i] = b[i] == 0 || (EW_SIGNED && b[i] == (EW_T)-1) ? 0 : a[i] % b[i];
+      break;
     case EW_pow:
       for (int i = 0; i < n; i++) {
         EW_UT base = (EW_UT)a[i], y = 1;

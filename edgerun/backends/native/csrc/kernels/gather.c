@@ -17,7 +17,8 @@ static int check_gather(const er_call *c) {
   int axis = c->param[0];
   ER_REQUIRE(c, x->rank > 0 && out->rank == x->rank - 1 + indices->rank, "gather: bad ranks");
   for (int d = 0; d < axis; d++) ER_REQUIRE(c, out->dim[d] == x->dim[d], "gather: dim %d differs", d);
-  for (int d = 0; d < indices->rank; d++) ER_REQUIRE(c, out->dim[axis + d] == indices->dim[d], "gather: index dim %d differs", d);
+  for (int d = 0; d < indices->rank; d++)
+    ER_REQUIRE(c, out->dim[axis + d] == indices->dim[d], "gather: index dim %d differs", d);
   for (int d = axis + 1; d < x->rank; d++)
     ER_REQUIRE(c, out->dim[d - 1 + indices->rank] == x->dim[d], "gather: dim %d differs", d);
   ER_REQUIRE(c, er_numel(out) == 0 || x->dim[axis] > 0, "gather from an empty axis");
@@ -26,7 +27,8 @@ static int check_gather(const er_call *c) {
 static int check_gather_elements(const er_call *c) {
   if (gather_check(c)) return 1;
   const er_view *x = &c->in[0], *indices = &c->in[1];
-  ER_REQUIRE(c, x->rank > 0 && indices->rank == x->rank && nd_same_shape(indices, &c->out[0]), "gather_elements: shapes differ");
+  ER_REQUIRE(c, x->rank > 0 && indices->rank == x->rank && nd_same_shape(indices, &c->out[0]),
+             "gather_elements: shapes differ");
   for (int d = 0; d < x->rank; d++)
     ER_REQUIRE(c, d == c->param[0] ? er_numel(indices) == 0 || x->dim[d] > 0 : indices->dim[d] <= x->dim[d],
                "gather_elements: dim %d does not fit", d);
@@ -35,12 +37,14 @@ static int check_gather_elements(const er_call *c) {
 /* gather_nd: parameter: batch dims. */
 static int check_gather_nd(const er_call *c) {
   const er_view *x = &c->in[0], *indices = &c->in[1], *out = &c->out[0];
-  ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 1 && indices->rank >= 1 && x->rank >= 1, "gather_nd: bad call");
+  ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 1 && indices->rank >= 1 && x->rank >= 1,
+             "gather_nd: bad call");
   if (gather_check(c)) return 1;
   int64_t batch = c->param[0], depth = indices->dim[indices->rank - 1];
   ER_REQUIRE(c, batch < indices->rank && batch + depth <= x->rank, "gather_nd: bad index depth");
   ER_REQUIRE(c, out->rank == indices->rank - 1 + x->rank - batch - depth, "gather_nd: bad output rank");
-  for (int d = 0; d < indices->rank - 1; d++) ER_REQUIRE(c, out->dim[d] == indices->dim[d], "gather_nd: dim %d differs", d);
+  for (int d = 0; d < indices->rank - 1; d++)
+    ER_REQUIRE(c, out->dim[d] == indices->dim[d], "gather_nd: dim %d differs", d);
   for (int d = 0; d < batch; d++) ER_REQUIRE(c, x->dim[d] == indices->dim[d], "gather_nd: batch dim %d differs", d);
   for (int d = indices->rank - 1, k = (int)(batch + depth); k < x->rank; d++, k++)
     ER_REQUIRE(c, out->dim[d] == x->dim[k], "gather_nd: dim %d differs", d);
@@ -67,7 +71,8 @@ static void gather_task(void *context, int item, int thread) {
   nd_share(p->outer * p->count, item, p->tasks, &from, &to);
   for (int64_t k = from; k < to; k++) {
     int64_t i = nd_index(&c->in[1], k % p->count, p->n);
-    gather_copy((char *)c->out[0].data + k * bytes, (const char *)c->in[0].data + (k / p->count * p->n + i) * bytes, bytes);
+    gather_copy((char *)c->out[0].data + k * bytes, (const char *)c->in[0].data + (k / p->count * p->n + i) * bytes,
+                bytes);
   }
 }
 

@@ -1,4 +1,5 @@
-/* Conversions between floats and the 16-bit float formats, round to nearest even. Branch-free: loops over them vectorise. */
+/* Conversions between floats and the 16-bit float formats, round to nearest even. Branch-free: loops over them
+ * vectorise. */
 #ifndef EDGERUN_HALF_H
 #define EDGERUN_HALF_H
 #include "vmath.h"

@@ -21,7 +21,8 @@ static void run_fill_integers(const er_call *c) {
 #ifdef ER_BASELINE_CHECKS
 static int check_range(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 3 && c->n_out == 1 && c->out[0].rank == 1, "range: bad call");
-  for (int k = 0; k < 3; k++) ER_REQUIRE(c, er_numel(&c->in[k]) == 1 && c->in[k].dtype == c->out[0].dtype, "range: bad input %d", k);
+  for (int k = 0; k < 3; k++)
+    ER_REQUIRE(c, er_numel(&c->in[k]) == 1 && c->in[k].dtype == c->out[0].dtype, "range: bad input %d", k);
   int t = c->out[0].dtype;
   ER_REQUIRE(c, t == ER_F32 || t == ER_F64 || t == ER_I16 || t == ER_I32 || t == ER_I64, "range: dtype %d", t);
   return 0;
@@ -64,8 +65,11 @@ static int check_one_hot(const er_call *c) {
   const er_view *indices = &c->in[0], *out = &c->out[0];
   int axis = c->param[0];
   ER_REQUIRE(c, axis >= 0 && axis < out->rank && out->rank == indices->rank + 1, "one_hot: bad axis");
-  ER_REQUIRE(c, er_numel(&c->in[1]) == 2 && c->in[1].dtype == out->dtype && er_itemsize(out->dtype), "one_hot: bad values");
-  ER_REQUIRE(c, er_itemsize(indices->dtype) && indices->dtype != ER_F16 && indices->dtype != ER_BF16 && indices->dtype != ER_U64,
+  ER_REQUIRE(c, er_numel(&c->in[1]) == 2 && c->in[1].dtype == out->dtype && er_itemsize(out->dtype),
+             "one_hot: bad values");
+  ER_REQUIRE(c,
+             er_itemsize(indices->dtype) && indices->dtype != ER_F16 && indices->dtype != ER_BF16 &&
+                 indices->dtype != ER_U64,
              "one_hot: index dtype %d", indices->dtype);
   for (int d = 0, k = 0; d < out->rank; d++)
     if (d != axis) ER_REQUIRE(c, out->dim[d] == indices->dim[k++], "one_hot: output does not fit the indices");
@@ -95,7 +99,8 @@ static void run_one_hot(const er_call *c) {
 static int check_trilu(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 2, "trilu: bad call");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, in->rank >= 2 && nd_same_shape(in, out) && in->dtype == out->dtype && er_itemsize(in->dtype), "trilu: bad tensors");
+  ER_REQUIRE(c, in->rank >= 2 && nd_same_shape(in, out) && in->dtype == out->dtype && er_itemsize(in->dtype),
+             "trilu: bad tensors");
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "trilu takes dense tensors");
   ER_REQUIRE(c, !c->in[1].data || (c->in[1].dtype == ER_I64 && er_numel(&c->in[1]) == 1), "trilu: bad diagonal");
   return 0;
@@ -103,7 +108,8 @@ static int check_trilu(const er_call *c) {
 #endif
 static void run_trilu(const er_call *c) {
   const er_view *in = &c->in[0];
-  int64_t rows = in->dim[in->rank - 2], n = in->dim[in->rank - 1], size = er_itemsize(in->dtype), total = nd_product(in, 0, in->rank - 1);
+  int64_t rows = in->dim[in->rank - 2], n = in->dim[in->rank - 1], size = er_itemsize(in->dtype),
+          total = nd_product(in, 0, in->rank - 1);
   int64_t k = c->in[1].data ? *(const int64_t *)c->in[1].data : c->param[1];
   k = nd_max(-rows - 1, nd_min(k, n + 1));
   for (int64_t r = 0; r < total; r++) {
@@ -123,22 +129,27 @@ static void run_trilu(const er_call *c) {
 static int check_reverse_sequence(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 2, "reverse_sequence: bad call");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, in->rank >= 2 && nd_same_shape(in, out) && in->dtype == out->dtype && er_itemsize(in->dtype), "reverse_sequence: bad tensors");
-  ER_REQUIRE(c, (c->param[0] == 0 && c->param[1] == 1) || (c->param[0] == 1 && c->param[1] == 0), "reverse_sequence: bad axes");
-  ER_REQUIRE(c, c->in[1].dtype == ER_I64 && er_numel(&c->in[1]) == in->dim[c->param[0]], "reverse_sequence: bad lengths");
+  ER_REQUIRE(c, in->rank >= 2 && nd_same_shape(in, out) && in->dtype == out->dtype && er_itemsize(in->dtype),
+             "reverse_sequence: bad tensors");
+  ER_REQUIRE(c, (c->param[0] == 0 && c->param[1] == 1) || (c->param[0] == 1 && c->param[1] == 0),
+             "reverse_sequence: bad axes");
+  ER_REQUIRE(c, c->in[1].dtype == ER_I64 && er_numel(&c->in[1]) == in->dim[c->param[0]],
+             "reverse_sequence: bad lengths");
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "reverse_sequence takes dense tensors");
   return 0;
 }
 #endif
 static void run_reverse_sequence(const er_call *c) {
   const er_view *in = &c->in[0];
-  int64_t batch = in->dim[c->param[0]], steps = in->dim[c->param[1]], bytes = nd_product(in, 2, in->rank) * er_itemsize(in->dtype);
+  int64_t batch = in->dim[c->param[0]], steps = in->dim[c->param[1]],
+          bytes = nd_product(in, 2, in->rank) * er_itemsize(in->dtype);
   if (er_numel(in) == 0) return;
   for (int64_t b = 0; b < batch; b++) {
     int64_t length = nd_max(0, nd_min(steps, ((const int64_t *)c->in[1].data)[b]));
     for (int64_t t = 0; t < steps; t++) {
       int64_t s = t < length ? length - 1 - t : t;
-      int64_t to = c->param[0] == 0 ? b * steps + t : t * batch + b, from = c->param[0] == 0 ? b * steps + s : s * batch + b;
+      int64_t to = c->param[0] == 0 ? b * steps + t : t * batch + b,
+              from = c->param[0] == 0 ? b * steps + s : s * batch + b;
       memcpy((char *)c->out[0].data + to * bytes, (const char *)in->data + from * bytes, (size_t)bytes);
     }
   }

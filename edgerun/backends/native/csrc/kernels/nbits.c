@@ -10,13 +10,19 @@ static int check_matmul_nbits(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 6 && c->n_out == 1 && c->n_param == 4, "matmul_nbits: bad call");
   const er_view *a = &c->in[0], *y = &c->out[0], *index = &c->in[4];
   int64_t k = c->param[0], n = c->param[1], bits = c->param[2], block = c->param[3];
-  ER_REQUIRE(c, (bits == 2 || bits == 4 || bits == 8) && block >= 16 && block % 16 == 0 && k > 0 && n > 0, "matmul_nbits: bad parameters");
+  ER_REQUIRE(c, (bits == 2 || bits == 4 || bits == 8) && block >= 16 && block % 16 == 0 && k > 0 && n > 0,
+             "matmul_nbits: bad parameters");
   int64_t blocks = (k + block - 1) / block;
-  for (int i = 0; i < 6; i++) ER_REQUIRE(c, er_is_dense(&c->in[i]) || !c->in[i].data, "matmul_nbits takes dense tensors");
-  ER_REQUIRE(c, a->rank >= 1 && y->rank == a->rank && a->dtype == ER_F32 && y->dtype == ER_F32 && er_is_dense(y), "matmul_nbits: bad tensors");
-  ER_REQUIRE(c, a->dim[a->rank - 1] == k && y->dim[y->rank - 1] == n && er_numel(a) / k == er_numel(y) / n, "matmul_nbits: shapes differ");
-  ER_REQUIRE(c, c->in[1].dtype == ER_U8 && er_numel(&c->in[1]) == n * blocks * block * bits / 8, "matmul_nbits: bad codes");
-  for (int i = 2; i < 4; i++) ER_REQUIRE(c, c->in[i].dtype == ER_F32 && er_numel(&c->in[i]) == n * blocks, "matmul_nbits: bad scales");
+  for (int i = 0; i < 6; i++)
+    ER_REQUIRE(c, er_is_dense(&c->in[i]) || !c->in[i].data, "matmul_nbits takes dense tensors");
+  ER_REQUIRE(c, a->rank >= 1 && y->rank == a->rank && a->dtype == ER_F32 && y->dtype == ER_F32 && er_is_dense(y),
+             "matmul_nbits: bad tensors");
+  ER_REQUIRE(c, a->dim[a->rank - 1] == k && y->dim[y->rank - 1] == n && er_numel(a) / k == er_numel(y) / n,
+             "matmul_nbits: shapes differ");
+  ER_REQUIRE(c, c->in[1].dtype == ER_U8 && er_numel(&c->in[1]) == n * blocks * block * bits / 8,
+             "matmul_nbits: bad codes");
+  for (int i = 2; i < 4; i++)
+    ER_REQUIRE(c, c->in[i].dtype == ER_F32 && er_numel(&c->in[i]) == n * blocks, "matmul_nbits: bad scales");
   ER_REQUIRE(c, !c->in[5].data || (c->in[5].dtype == ER_F32 && er_numel(&c->in[5]) == n), "matmul_nbits: bad bias");
   ER_REQUIRE(c, !index->data || (index->dtype == ER_I32 && er_numel(index) == k), "matmul_nbits: bad block index");
   for (int64_t i = 0; index->data && i < k; i++) {
@@ -33,7 +39,8 @@ typedef struct { const er_call *c; int64_t rows; int tasks; } nbits_plan;
 static void nbits_task(void *context, int item, int thread) {
   const nbits_plan *p = context;
   const er_call *c = p->c;
-  int64_t k = c->param[0], n = c->param[1], bits = c->param[2], block = c->param[3], blocks = (k + block - 1) / block, from, to;
+  int64_t k = c->param[0], n = c->param[1], bits = c->param[2], block = c->param[3], blocks = (k + block - 1) / block,
+          from, to;
   float *w = er_thread_scratch(c, thread);
   const int32_t *index = c->in[4].data;
   nd_share(n, item, p->tasks, &from, &to);

@@ -17,7 +17,9 @@ ND_INLINE void nd_strides(const er_view *v, int64_t *stride) {
     step = d == v->rank - 1 && v->rank > 1 ? v->ld : step * v->dim[d];
   }
 }
-ND_INLINE int nd_is_dense(const er_view *v) { return v->rank < 2 || v->ld == v->dim[v->rank - 1] || er_numel(v) <= v->dim[v->rank - 1]; }
+ND_INLINE int nd_is_dense(const er_view *v) {
+  return v->rank < 2 || v->ld == v->dim[v->rank - 1] || er_numel(v) <= v->dim[v->rank - 1];
+}
 
 ND_INLINE int nd_same_shape(const er_view *a, const er_view *b) {
   if (a->rank != b->rank) return 0;

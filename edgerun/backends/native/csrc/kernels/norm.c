@@ -24,7 +24,8 @@ static int norm_check_rows(const er_call *c) {
   int64_t rows = nd_product(in, 0, c->param[0]), n = nd_product(in, c->param[0], in->rank);
   ER_REQUIRE(c, norm_fits(c, 1, n) && norm_fits(c, 2, n), "norm: scale and bias need %lld elements", (long long)n);
   for (int k = 1; k < c->n_out; k++)
-    if (c->out[k].data) ER_REQUIRE(c, er_numel(&c->out[k]) == rows && c->out[k].dtype == ER_F32, "norm: bad statistics output");
+    if (c->out[k].data)
+      ER_REQUIRE(c, er_numel(&c->out[k]) == rows && c->out[k].dtype == ER_F32, "norm: bad statistics output");
   return 0;
 }
 static int check_layer_norm(const er_call *c) { return norm_check_rows(c); }
@@ -33,8 +34,10 @@ static int check_group_norm(const er_call *c) {
   if (norm_check(c)) return 1;
   const er_view *in = &c->in[0];
   int64_t channels = in->rank ? in->dim[in->rank - 1] : 0, groups = c->param[0];
-  ER_REQUIRE(c, in->rank >= 2 && groups > 0 && channels % groups == 0, "group_norm: %lld channels", (long long)channels);
-  ER_REQUIRE(c, norm_fits(c, 1, channels) && norm_fits(c, 2, channels), "group_norm: scale and bias need %lld elements", (long long)channels);
+  ER_REQUIRE(c, in->rank >= 2 && groups > 0 && channels % groups == 0, "group_norm: %lld channels",
+             (long long)channels);
+  ER_REQUIRE(c, norm_fits(c, 1, channels) && norm_fits(c, 2, channels), "group_norm: scale and bias need %lld elements",
+             (long long)channels);
   return 0;
 }
 #endif
@@ -123,7 +126,8 @@ static void norm_group_task(void *context, int item, int thread) {
   int64_t first = item / groups * rows * channels + item % groups * width, channel = item % groups * width;
   double count = (double)(rows * width), sum = 0, squares = 0;
   if (in->dtype == ER_F32) {
-    const float *x = (const float *)in->data + first, *s = c->n_in > 1 ? c->in[1].data : NULL, *b = c->n_in > 2 ? c->in[2].data : NULL;
+    const float *x = (const float *)in->data + first, *s = c->n_in > 1 ? c->in[1].data : NULL,
+                *b = c->n_in > 2 ? c->in[2].data : NULL;
     float *y = (float *)c->out[0].data + first;
     if (width < ER_W) {
       for (int64_t r = 0; r < rows; r++) for (int64_t j = 0; j < width; j++) sum += x[r * channels + j];
@@ -138,9 +142,11 @@ static void norm_group_task(void *context, int item, int thread) {
     float m = (float)(sum / count), inverse = (float)(1 / sqrt(squares / count + epsilon));
     for (int64_t r = 0; r < rows; r++)
       for (int64_t j = 0; j < width; j++)
-        y[r * channels + j] = (x[r * channels + j] - m) * (inverse * (s ? s[channel + j] : 1)) + (b ? b[channel + j] : 0);
+        y[r * channels + j] =
+            (x[r * channels + j] - m) * (inverse * (s ? s[channel + j] : 1)) + (b ? b[channel + j] : 0);
   } else {
-    const double *x = (const double *)in->data + first, *s = c->n_in > 1 ? c->in[1].data : NULL, *b = c->n_in > 2 ? c->in[2].data : NULL;
+    const double *x = (const double *)in->data + first, *s = c->n_in > 1 ? c->in[1].data : NULL,
+                 *b = c->n_in > 2 ? c->in[2].data : NULL;
     double *y = (double *)c->out[0].data + first;
     for (int64_t r = 0; r < rows; r++) for (int64_t j = 0; j < width; j++) sum += x[r * channels + j];
     double m = sum / count;

@@ -13,15 +13,19 @@ static int check_pool(const er_call *c) {
   const er_view *in = &c->in[0], *out = &c->out[0];
   int spatial = c->param[1];
   ER_REQUIRE(c, spatial >= 1 && spatial <= 3 && c->n_param == 4 + 5 * spatial, "pool: bad parameters");
-  ER_REQUIRE(c, in->rank == spatial + 2 && out->rank == in->rank && in->dtype == out->dtype, "pool: input and output differ");
-  ER_REQUIRE(c, in->dim[0] == out->dim[0] && in->dim[in->rank - 1] == out->dim[in->rank - 1], "pool: batch or channels differ");
+  ER_REQUIRE(c, in->rank == spatial + 2 && out->rank == in->rank && in->dtype == out->dtype,
+             "pool: input and output differ");
+  ER_REQUIRE(c, in->dim[0] == out->dim[0] && in->dim[in->rank - 1] == out->dim[in->rank - 1],
+             "pool: batch or channels differ");
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "pool takes dense tensors");
   ER_REQUIRE(c, c->param[0] >= POOL_MAX && c->param[0] <= POOL_LP, "pool: there is no kind %d", c->param[0]);
   int max = c->param[0] == POOL_MAX;
-  ER_REQUIRE(c, in->dtype == ER_F32 || in->dtype == ER_F64 || (max && (in->dtype == ER_I8 || in->dtype == ER_U8)), "pool: dtype %d", in->dtype);
+  ER_REQUIRE(c, in->dtype == ER_F32 || in->dtype == ER_F64 || (max && (in->dtype == ER_I8 || in->dtype == ER_U8)),
+             "pool: dtype %d", in->dtype);
   for (int d = 0; d < spatial; d++) {
     const int32_t *w = c->param + 2 + 5 * d;
-    ER_REQUIRE(c, w[0] > 0 && w[1] > 0 && w[4] > 0 && w[0] <= 1 << 20 && w[1] <= 1 << 20 && w[4] <= 1 << 20, "pool: bad window");
+    ER_REQUIRE(c, w[0] > 0 && w[1] > 0 && w[4] > 0 && w[0] <= 1 << 20 && w[1] <= 1 << 20 && w[4] <= 1 << 20,
+               "pool: bad window");
   }
   ER_REQUIRE(c, c->param[3 + 5 * spatial] > 0, "pool: p must be positive");
   return 0;
@@ -36,7 +40,8 @@ typedef struct {
   int64_t channels, rows; /* rows of output pixels */
 } pool_plan;
 
-/* Window of output index o: taps [*first, *last) of the kernel lie in the input; returns the taps in the padded input. */
+/* Window of output index o: taps [*first, *last) of the kernel lie in the input; returns the taps in the padded input.
+ */
 static int64_t pool_window(const pool_dim *d, int64_t o, int64_t *first, int64_t *last) {
   int64_t at = o * d->stride - d->before;
   *first = at < 0 ? (-at + d->dilation - 1) / d->dilation : 0;
@@ -163,7 +168,8 @@ static void run_pool(const er_call *c) {
   const er_view *in = &c->in[0], *out = &c->out[0];
   int spatial = c->param[1], lead = 3 - spatial;
   if (er_numel(out) == 0) return;
-  pool_plan p = {c, c->param[0], c->param[2 + 5 * spatial], c->param[3 + 5 * spatial], 1, {{0}}, in->dim[in->rank - 1], 0};
+  pool_plan p = {c, c->param[0], c->param[2 + 5 * spatial], c->param[3 + 5 * spatial],
+                 1, {{0}},       in->dim[in->rank - 1],     0};
   int64_t taps = 1;
   for (int k = 0; k < lead; k++) p.d[k] = (pool_dim){1, 1, 1, 1, 0, 0, 1};
   for (int k = 0; k < spatial; k++) {
@@ -180,12 +186,14 @@ static void run_pool(const er_call *c) {
  * row- or column-major in space. x -> y, indices (i64). Parameters as pool, then storage_order. f32, f64, i8, u8. */
 #ifdef ER_BASELINE_CHECKS
 static int check_max_pool_indices(const er_call *c) {
-  ER_REQUIRE(c, c->n_in == 1 && c->n_out == 2 && c->n_param >= 7 && c->param[0] == POOL_MAX, "max_pool_indices: bad call");
+  ER_REQUIRE(c, c->n_in == 1 && c->n_out == 2 && c->n_param >= 7 && c->param[0] == POOL_MAX,
+             "max_pool_indices: bad call");
   er_call plain = *c;
   plain.n_out = 1;
   plain.n_param--;
   if (check_pool(&plain)) return 1;
-  ER_REQUIRE(c, c->out[1].dtype == ER_I64 && nd_same_shape(&c->out[0], &c->out[1]), "max_pool_indices: bad index output");
+  ER_REQUIRE(c, c->out[1].dtype == ER_I64 && nd_same_shape(&c->out[0], &c->out[1]),
+             "max_pool_indices: bad index output");
   ER_REQUIRE(c, er_is_dense(&c->out[1]), "max_pool_indices gives dense tensors");
   return 0;
 }
@@ -223,7 +231,8 @@ static void pool_indices_task(void *context, int item, int thread) {
       for (int64_t a = first[0]; a < last[0]; a += d[0].dilation)
         for (int64_t b = first[1]; b < last[1]; b += d[1].dilation)
           for (int64_t k = first[2]; k < last[2]; k += d[2].dilation) {
-            double v = pool_value(in->dtype, in->data, (rest * space + (a * d[1].size + b) * d[2].size + k) * channels + c);
+            double v =
+                pool_value(in->dtype, in->data, (rest * space + (a * d[1].size + b) * d[2].size + k) * channels + c);
             if (where >= 0 && !(v > best || (v != v && best == best))) continue;
             best = v;
             where = column_major ? (k * d[1].size + b) * d[0].size + a : (a * d[1].size + b) * d[2].size + k;
@@ -231,7 +240,10 @@ static void pool_indices_task(void *context, int item, int thread) {
       int64_t at = pixel * channels + c;
       switch (in->dtype) {
         case ER_F64: ((double *)out->data)[at] = best; break;
-        case ER_I8: case ER_U8: ((uint8_t *)out->data)[at] = (uint8_t)(int)(where < 0 ? (in->dtype == ER_I8 ? -128 : 0) : best); break;
+        case ER_I8:
+        case ER_U8:
+          ((uint8_t *)out->data)[at] = (uint8_t)(int)(where < 0 ? (in->dtype == ER_I8 ? -128 : 0) : best);
+          break;
         default: ((float *)out->data)[at] = (float)best;
       }
       ((int64_t *)p->c->out[1].data)[at] = where < 0 ? 0 : (rest * channels + c) * space + where;
@@ -260,7 +272,8 @@ static void run_max_pool_indices(const er_call *c) {
 static int check_lrn(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->n_param == 4 && c->param[0] > 0, "lrn: bad parameters");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, in->dtype == ER_F32 && out->dtype == ER_F32 && in->rank >= 1 && nd_same_shape(in, out), "lrn takes f32");
+  ER_REQUIRE(c, in->dtype == ER_F32 && out->dtype == ER_F32 && in->rank >= 1 && nd_same_shape(in, out),
+             "lrn takes f32");
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "lrn takes dense tensors");
   return 0;
 }

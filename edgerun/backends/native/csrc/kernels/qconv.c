@@ -1,8 +1,8 @@
-/* Integer convolution, channels last: x [N, *S, C] codes -> y [N, *T, O]. Inputs and epilogue as qmatmul; zero points and
- * scales of x are single. Parameters: groups, K of a group = taps * C / groups, O, offset of packed w, spatial rank (1..3),
- * then for each dim (kernel, stride, pad begin, dilation).
- * qconv: w packed by group, each [panels][kp / 4][16][4], K in the order (taps, channels); rows of A are gathered into the
- * thread scratch, QG_ROWS (kp + 68) + K bytes. qconv_depthwise (C = groups = O): w i16 [taps, C], zero point subtracted. */
+/* Integer convolution, channels last: x [N, *S, C] codes -> y [N, *T, O]. Inputs and epilogue as qmatmul; zero points
+ * and scales of x are single. Parameters: groups, K of a group = taps * C / groups, O, offset of packed w, spatial rank
+ * (1..3), then for each dim (kernel, stride, pad begin, dilation). qconv: w packed by group, each [panels][kp /
+ * 4][16][4], K in the order (taps, channels); rows of A are gathered into the thread scratch, QG_ROWS (kp + 68) + K
+ * bytes. qconv_depthwise (C = groups = O): w i16 [taps, C], zero point subtracted. */
 #include "qgemm.h"
 
 enum { QC_GROUPS, QC_K, QC_O, QC_OFFSET, QC_SPATIAL, QC_DIMS };
@@ -13,30 +13,38 @@ static int qc_check(const er_call *c) {
   const er_view *x = &c->in[QM_A], *y = &c->out[0];
   int64_t spatial = c->param[QC_SPATIAL], groups = c->param[QC_GROUPS], taps = 1;
   ER_REQUIRE(c, spatial >= 1 && spatial <= 3 && c->n_param == QC_DIMS + 4 * spatial, "qconv: bad parameters");
-  ER_REQUIRE(c, x->rank == spatial + 2 && y->rank == x->rank && x->dim[0] == y->dim[0] && groups > 0, "qconv: bad ranks");
+  ER_REQUIRE(c, x->rank == spatial + 2 && y->rank == x->rank && x->dim[0] == y->dim[0] && groups > 0,
+             "qconv: bad ranks");
   for (int d = 0; d < spatial; d++) {
     const int32_t *w = c->param + QC_DIMS + 4 * d;
-    ER_REQUIRE(c, w[0] > 0 && w[0] < 4096 && w[1] > 0 && w[1] < 1 << 20 && w[3] > 0 && w[3] < 1 << 20, "qconv: bad window");
+    ER_REQUIRE(c, w[0] > 0 && w[0] < 4096 && w[1] > 0 && w[1] < 1 << 20 && w[3] > 0 && w[3] < 1 << 20,
+               "qconv: bad window");
     taps *= w[0];
   }
   int64_t channels = x->dim[x->rank - 1];
-  ER_REQUIRE(c, channels % groups == 0 && c->param[QC_O] % groups == 0 && y->dim[y->rank - 1] == c->param[QC_O], "qconv: bad channels");
+  ER_REQUIRE(c, channels % groups == 0 && c->param[QC_O] % groups == 0 && y->dim[y->rank - 1] == c->param[QC_O],
+             "qconv: bad channels");
   ER_REQUIRE(c, c->param[QC_K] == taps * (channels / groups), "qconv: bad filter size");
-  ER_REQUIRE(c, er_numel(&c->in[QM_A_ZERO]) == 1 && er_numel(&c->in[QM_A_SCALE]) == 1, "qconv takes one zero point and scale of x");
+  ER_REQUIRE(c, er_numel(&c->in[QM_A_ZERO]) == 1 && er_numel(&c->in[QM_A_SCALE]) == 1,
+             "qconv takes one zero point and scale of x");
   return 0;
 }
 static int check_qconv(const er_call *c) {
   if (qc_check(c)) return 1;
   int64_t groups = c->param[QC_GROUPS], k = c->param[QC_K], kp = (k + 3) / 4 * 4;
   int64_t panels = (c->param[QC_O] / groups + QG_N - 1) / QG_N;
-  ER_REQUIRE(c, c->in[QM_B].dtype == ER_I8 && er_numel(&c->in[QM_B]) == groups * panels * QG_N * kp && c->in[QM_SUMS].data, "qconv: bad filters");
+  ER_REQUIRE(c,
+             c->in[QM_B].dtype == ER_I8 && er_numel(&c->in[QM_B]) == groups * panels * QG_N * kp && c->in[QM_SUMS].data,
+             "qconv: bad filters");
   ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= QG_ROWS * (kp + 68) + k, "qconv: too little thread scratch");
   return qm_check_parameters(c, 1, c->param[QC_O], groups * panels * QG_N);
 }
 static int check_qconv_depthwise(const er_call *c) {
   if (qc_check(c)) return 1;
-  ER_REQUIRE(c, c->param[QC_GROUPS] == c->param[QC_O] && c->in[QM_A].dim[c->in[QM_A].rank - 1] == c->param[QC_O], "qconv_depthwise: bad groups");
-  ER_REQUIRE(c, c->in[QM_B].dtype == ER_I16 && er_numel(&c->in[QM_B]) == c->param[QC_K] * c->param[QC_O], "qconv_depthwise: bad filters");
+  ER_REQUIRE(c, c->param[QC_GROUPS] == c->param[QC_O] && c->in[QM_A].dim[c->in[QM_A].rank - 1] == c->param[QC_O],
+             "qconv_depthwise: bad groups");
+  ER_REQUIRE(c, c->in[QM_B].dtype == ER_I16 && er_numel(&c->in[QM_B]) == c->param[QC_K] * c->param[QC_O],
+             "qconv_depthwise: bad filters");
   return qm_check_parameters(c, 1, c->param[QC_O], c->param[QC_O]);
 }
 #endif
@@ -61,9 +69,11 @@ static void qc_gather(const qc_plan *p, uint8_t *to, int64_t pixel, int64_t c0, 
   int64_t batch = pixel / d[2].out / d[1].out / d[0].out;
   for (int64_t a = 0; a < d[0].kernel; a++)
     for (int64_t b = 0; b < d[1].kernel; b++) {
-      int64_t i0 = o0 * d[0].stride - d[0].before + a * d[0].dilation, i1 = o1 * d[1].stride - d[1].before + b * d[1].dilation;
+      int64_t i0 = o0 * d[0].stride - d[0].before + a * d[0].dilation,
+              i1 = o1 * d[1].stride - d[1].before + b * d[1].dilation;
       int inside = i0 >= 0 && i0 < d[0].size && i1 >= 0 && i1 < d[1].size;
-      const uint8_t *row = (const uint8_t *)x->data + ((batch * d[0].size + i0) * d[1].size + i1) * d[2].size * p->channels + c0;
+      const uint8_t *row =
+          (const uint8_t *)x->data + ((batch * d[0].size + i0) * d[1].size + i1) * d[2].size * p->channels + c0;
       for (int64_t k = 0; k < d[2].kernel; k++, to += n) {
         int64_t i2 = o2 * d[2].stride - d[2].before + k * d[2].dilation;
         if (inside && i2 >= 0 && i2 < d[2].size) memcpy(to, row + i2 * p->channels, (size_t)n);
@@ -152,10 +162,12 @@ static void qc_depthwise_task(void *context, int item, int thread) {
       for (int64_t a = 0; a < d[0].kernel; a++)
         for (int64_t b = 0; b < d[1].kernel; b++)
           for (int64_t k = 0; k < d[2].kernel; k++, tap++) {
-            int64_t i0 = o0 * d[0].stride - d[0].before + a * d[0].dilation, i1 = o1 * d[1].stride - d[1].before + b * d[1].dilation;
+            int64_t i0 = o0 * d[0].stride - d[0].before + a * d[0].dilation,
+                    i1 = o1 * d[1].stride - d[1].before + b * d[1].dilation;
             int64_t i2 = o2 * d[2].stride - d[2].before + k * d[2].dilation;
             if (i0 < 0 || i0 >= d[0].size || i1 < 0 || i1 >= d[1].size || i2 < 0 || i2 >= d[2].size) continue;
-            const uint8_t *q = (const uint8_t *)x->data + (((batch * d[0].size + i0) * d[1].size + i1) * d[2].size + i2) * channels + c0;
+            const uint8_t *q = (const uint8_t *)x->data +
+                               (((batch * d[0].size + i0) * d[1].size + i1) * d[2].size + i2) * channels + c0;
             const int16_t *f = w + tap * channels + c0;
             if (x->dtype == ER_I8) for (int64_t j = 0; j < n; j++) acc[j] += (int16_t)((int8_t)q[j] - p->za) * f[j];
             else for (int64_t j = 0; j < n; j++) acc[j] += (int16_t)(q[j] - p->za) * f[j];

@@ -1,9 +1,9 @@
 /* Integer products of 8-bit codes: rows of A against panels of 16 columns of B, sums in i32 modulo 2^32.
  *
  * B is packed [panels][kp / 4][16][4] as i8, kp = K rounded up to 4, zeros beyond K and N; unsigned codes have 128
- * subtracted. A rows are packed [rows][kp] as the ISA's dot product wants them: unsigned on x86, signed elsewhere (the top
- * bit flipped where the codes are not). With a' = a + oa and b' = b - ob the result is
- *   sum (a - za)(b - zb) = sum a' b' - (za + oa) colsum(b') - (zb - ob) (rowsum(a') - K (za + oa)). */
+ * subtracted. A rows are packed [rows][kp] as the ISA's dot product wants them: unsigned on x86, signed elsewhere (the
+ * top bit flipped where the codes are not). With a' = a + oa and b' = b - ob the result is sum (a - za)(b - zb) = sum
+ * a' b' - (za + oa) colsum(b') - (zb - ob) (rowsum(a') - K (za + oa)). */
 #ifndef EDGERUN_QGEMM_H
 #define EDGERUN_QGEMM_H
 #include "nd.h"
@@ -84,7 +84,8 @@ QG_INLINE void qg_panel(const int mr, int32_t *acc, const uint8_t *a, int64_t kp
   for (int r = 0; r < mr; r++) for (int j = 0; j < 4; j++) s[r][j] = _mm256_setzero_si256();
   for (int64_t k = 0; k < kp; k += 4, b += 64) {
     __m256i x[QG_MR];
-    for (int r = 0; r < mr; r++) x[r] = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(qg_word(a + r * kp + k))));
+    for (int r = 0; r < mr; r++)
+      x[r] = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(qg_word(a + r * kp + k))));
     for (int j = 0; j < 4; j++) {
       __m256i v = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(b + 16 * j)));
       for (int r = 0; r < mr; r++) s[r][j] = _mm256_add_epi32(s[r][j], _mm256_madd_epi16(x[r], v));
@@ -150,7 +151,8 @@ QG_INLINE void qg_panel(const int mr, int32_t *acc, const uint8_t *a, int64_t kp
   uint32_t s[QG_N] = {0};
   for (int64_t k = 0; k < kp; k += 4, b += 64)
     for (int j = 0; j < QG_N; j++)
-      for (int i = 0; i < 4; i++) s[j] += (uint32_t)((QG_A_SIGNED ? (int)(int8_t)a[k + i] : (int)a[k + i]) * b[4 * j + i]);
+      for (int i = 0; i < 4; i++)
+        s[j] += (uint32_t)((QG_A_SIGNED ? (int)(int8_t)a[k + i] : (int)a[k + i]) * b[4 * j + i]);
   for (int j = 0; j < QG_N; j++) acc[j] = (int32_t)s[j];
 }
 #endif
@@ -194,10 +196,12 @@ static int32_t qg_code(int dtype, const void *data, int64_t at) {
 }
 
 /* One row of sums, columns [n0, n0 + n) of the weights: to element `at` of the output. */
-static void qg_store(const qg_epilogue *e, const int32_t *acc, int64_t at, int64_t n0, int64_t n, int32_t za, int32_t row_sum, float a_scale) {
+static void qg_store(const qg_epilogue *e, const int32_t *acc, int64_t at, int64_t n0, int64_t n, int32_t za,
+                     int32_t row_sum, float a_scale) {
   int32_t v[QG_N];
   for (int64_t j = 0; j < n; j++) {
-    uint32_t zb = (uint32_t)((e->b_zero ? qg_code(e->b_dtype, e->b_zero, e->b_zeros > 1 ? n0 + j : 0) : 0) - e->b_offset);
+    uint32_t zb =
+        (uint32_t)((e->b_zero ? qg_code(e->b_dtype, e->b_zero, e->b_zeros > 1 ? n0 + j : 0) : 0) - e->b_offset);
     uint32_t s = (uint32_t)acc[j] - (e->column_sum ? (uint32_t)za * (uint32_t)e->column_sum[n0 + j] : 0);
     s -= zb * ((uint32_t)row_sum - (uint32_t)e->k * (uint32_t)za);
     v[j] = (int32_t)(s + (e->bias ? (uint32_t)e->bias[n0 + j] : 0));

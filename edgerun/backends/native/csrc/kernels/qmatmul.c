@@ -1,8 +1,8 @@
 /* Integer matrix products. qmatmul: a [..., M, K] codes, b, a_zero?, b_zero?, column sums?, bias?, a_scale?, b_scale?,
  * y_scale?, y_zero? -> y [..., M, N], i32 sums or, with scales, codes. Parameters: packed, K, N, offset of packed b.
- * Packed: b is one matrix in the layout of qgemm.h with its column sums; else b [K, N] or [batch, K, N] is packed into the
- * scratch as it is used: (16 ceil(N / 16)) (kp + 4) bytes. a_zero and a_scale: one, or one for each row of all batches.
- * Thread scratch: QG_ROWS (kp + 68) bytes. */
+ * Packed: b is one matrix in the layout of qgemm.h with its column sums; else b [K, N] or [batch, K, N] is packed into
+ * the scratch as it is used: (16 ceil(N / 16)) (kp + 4) bytes. a_zero and a_scale: one, or one for each row of all
+ * batches. Thread scratch: QG_ROWS (kp + 68) bytes. */
 #include "qgemm.h"
 
 enum { QM_A, QM_B, QM_A_ZERO, QM_B_ZERO, QM_SUMS, QM_BIAS, QM_A_SCALE, QM_B_SCALE, QM_Y_SCALE, QM_Y_ZERO, QM_INPUTS };
@@ -16,16 +16,22 @@ static int qm_one_of(const er_view *v, int dtype, int64_t n, int64_t m) {
 /* Everything but the shapes: inputs 2.. for `rows` rows (1: a single parameter) and n columns. */
 static int qm_check_parameters(const er_call *c, int64_t rows, int64_t n, int64_t padded) {
   const er_view *in = c->in, *y = &c->out[0];
-  ER_REQUIRE(c, qm_is_code(in[QM_A].dtype) && er_is_dense(&in[QM_A]) && er_is_dense(&in[QM_B]) && er_is_dense(y), "qmatmul takes dense i8 or u8");
+  ER_REQUIRE(c, qm_is_code(in[QM_A].dtype) && er_is_dense(&in[QM_A]) && er_is_dense(&in[QM_B]) && er_is_dense(y),
+             "qmatmul takes dense i8 or u8");
   ER_REQUIRE(c, qm_one_of(&in[QM_A_ZERO], in[QM_A].dtype, 1, rows), "qmatmul: bad zero point of a");
   ER_REQUIRE(c, !in[QM_B_ZERO].data || qm_is_code(in[QM_B_ZERO].dtype), "qmatmul: bad zero point of b");
   ER_REQUIRE(c, qm_one_of(&in[QM_B_ZERO], in[QM_B_ZERO].dtype, 1, n), "qmatmul: bad zero point of b");
-  ER_REQUIRE(c, qm_one_of(&in[QM_SUMS], ER_I32, padded, padded) && qm_one_of(&in[QM_BIAS], ER_I32, n, n), "qmatmul: bad sums or bias");
+  ER_REQUIRE(c, qm_one_of(&in[QM_SUMS], ER_I32, padded, padded) && qm_one_of(&in[QM_BIAS], ER_I32, n, n),
+             "qmatmul: bad sums or bias");
   if (y->dtype == ER_I32) return 0;
-  ER_REQUIRE(c, qm_is_code(y->dtype) && in[QM_A_SCALE].data && in[QM_B_SCALE].data && in[QM_Y_SCALE].data && in[QM_Y_ZERO].data,
+  ER_REQUIRE(c,
+             qm_is_code(y->dtype) && in[QM_A_SCALE].data && in[QM_B_SCALE].data && in[QM_Y_SCALE].data &&
+                 in[QM_Y_ZERO].data,
              "qmatmul: scales are missing");
-  ER_REQUIRE(c, qm_one_of(&in[QM_A_SCALE], ER_F32, 1, rows) && qm_one_of(&in[QM_B_SCALE], ER_F32, 1, n) &&
-             qm_one_of(&in[QM_Y_SCALE], ER_F32, 1, 1) && qm_one_of(&in[QM_Y_ZERO], y->dtype, 1, 1), "qmatmul: bad scales");
+  ER_REQUIRE(c,
+             qm_one_of(&in[QM_A_SCALE], ER_F32, 1, rows) && qm_one_of(&in[QM_B_SCALE], ER_F32, 1, n) &&
+                 qm_one_of(&in[QM_Y_SCALE], ER_F32, 1, 1) && qm_one_of(&in[QM_Y_ZERO], y->dtype, 1, 1),
+             "qmatmul: bad scales");
   return 0;
 }
 static int check_qmatmul(const er_call *c) {
@@ -38,7 +44,8 @@ static int check_qmatmul(const er_call *c) {
   if (c->param[0]) {
     ER_REQUIRE(c, b->dtype == ER_I8 && er_numel(b) == padded * kp && c->in[QM_SUMS].data, "qmatmul: bad packed matrix");
   } else {
-    ER_REQUIRE(c, qm_is_code(b->dtype) && b->rank >= 2 && b->dim[b->rank - 1] == n && b->dim[b->rank - 2] == k, "qmatmul: bad b");
+    ER_REQUIRE(c, qm_is_code(b->dtype) && b->rank >= 2 && b->dim[b->rank - 1] == n && b->dim[b->rank - 2] == k,
+               "qmatmul: bad b");
     int64_t batches = nd_product(b, 0, b->rank - 2);
     ER_REQUIRE(c, batches == 1 || batches == nd_product(a, 0, a->rank - 2), "qmatmul: batches differ");
     ER_REQUIRE(c, (int64_t)c->scratch_bytes >= padded * (kp + 4), "qmatmul: too little scratch");
@@ -54,8 +61,18 @@ static int qm_offset(int dtype) { return (dtype == ER_I8) == QG_A_SIGNED ? 0 : Q
 
 static qg_epilogue qm_epilogue(const er_call *c, int64_t k, int b_offset) {
   const er_view *in = c->in;
-  qg_epilogue e = {&c->out[0], in[QM_SUMS].data, in[QM_BIAS].data, in[QM_B_ZERO].data, in[QM_B_SCALE].data, in[QM_B_ZERO].dtype,
-                   (int)er_numel(&in[QM_B_ZERO]), (int)er_numel(&in[QM_B_SCALE]), b_offset, 1, 0, k};
+  qg_epilogue e = {&c->out[0],
+                   in[QM_SUMS].data,
+                   in[QM_BIAS].data,
+                   in[QM_B_ZERO].data,
+                   in[QM_B_SCALE].data,
+                   in[QM_B_ZERO].dtype,
+                   (int)er_numel(&in[QM_B_ZERO]),
+                   (int)er_numel(&in[QM_B_SCALE]),
+                   b_offset,
+                   1,
+                   0,
+                   k};
   if (in[QM_Y_SCALE].data) e.y_scale = *(const float *)in[QM_Y_SCALE].data;
   if (in[QM_Y_ZERO].data) e.y_zero = qg_code(in[QM_Y_ZERO].dtype, in[QM_Y_ZERO].data, 0);
   return e;
@@ -87,14 +104,16 @@ static void qm_task(void *context, int item, int thread) {
   uint8_t *packed = (uint8_t *)(row_sum + QG_ROWS);
   row += p->first_row;
   for (int r = 0; r < rows; r++)
-    row_sum[r] = qg_pack_row(packed + r * p->kp, (const uint8_t *)a->data + (row + r) * k, k, p->kp, (uint8_t)qm_flip(a->dtype), p->sums);
+    row_sum[r] = qg_pack_row(packed + r * p->kp, (const uint8_t *)a->data + (row + r) * k, k, p->kp,
+                             (uint8_t)qm_flip(a->dtype), p->sums);
   for (int64_t panel = from; panel < to; panel++) {
     qg_rows(acc, packed, rows, p->kp, p->b + panel * p->kp * QG_N);
     for (int r = 0; r < rows; r++) {
       int64_t at = er_numel(zero) > 1 ? row + r : 0;
       int32_t za = (zero->data ? qg_code(zero->dtype, zero->data, at) : 0) + qm_offset(a->dtype);
       float sa = scale->data ? ((const float *)scale->data)[er_numel(scale) > 1 ? row + r : 0] : 1;
-      qg_store(&p->e, acc + r * QG_N, (row + r) * p->n + panel * QG_N, panel * QG_N, nd_min(QG_N, p->n - panel * QG_N), za, row_sum[r], sa);
+      qg_store(&p->e, acc + r * QG_N, (row + r) * p->n + panel * QG_N, panel * QG_N, nd_min(QG_N, p->n - panel * QG_N),
+               za, row_sum[r], sa);
     }
   }
 }

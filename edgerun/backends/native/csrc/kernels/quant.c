@@ -9,18 +9,22 @@
 static int quant_check(const er_call *c, const er_view *real, const er_view *codes) {
   ER_REQUIRE(c, c->n_in == 3 && c->n_out == 1 && c->n_param == 4, "quantisation: bad call");
   const er_view *x = &c->in[0], *scale = &c->in[1], *zero = &c->in[2];
-  ER_REQUIRE(c, nd_same_shape(x, &c->out[0]) && er_is_dense(x) && er_is_dense(&c->out[0]), "quantisation: shapes differ");
+  ER_REQUIRE(c, nd_same_shape(x, &c->out[0]) && er_is_dense(x) && er_is_dense(&c->out[0]),
+             "quantisation: shapes differ");
   ER_REQUIRE(c, real->dtype == ER_F32 && scale->dtype == ER_F32, "quantisation: real numbers are f32");
   int t = codes->dtype;
   ER_REQUIRE(c, t == ER_I8 || t == ER_U8 || t == ER_I16 || t == ER_U16 || t == ER_I32, "quantisation: dtype %d", t);
-  ER_REQUIRE(c, !zero->data || (zero->dtype == t && er_numel(zero) == er_numel(scale) && er_is_dense(zero)), "quantisation: bad zero point");
+  ER_REQUIRE(c, !zero->data || (zero->dtype == t && er_numel(zero) == er_numel(scale) && er_is_dense(zero)),
+             "quantisation: bad zero point");
   ER_REQUIRE(c, c->param[2] <= c->param[3], "quantisation: bad range");
   int axis = c->param[0], block = c->param[1];
   int64_t n = er_numel(scale);
   ER_REQUIRE(c, er_is_dense(scale), "quantisation: the scale is strided");
   if (n == 1 && scale->rank <= 1 && !block) return 0;
   ER_REQUIRE(c, axis >= 0 && axis < x->rank && block >= 0, "quantisation: there is no axis %d", axis);
-  int64_t expected = block ? nd_product(x, 0, axis) * ((x->dim[axis] + block - 1) / block) * nd_product(x, axis + 1, x->rank) : x->dim[axis];
+  int64_t expected =
+      block ? nd_product(x, 0, axis) * ((x->dim[axis] + block - 1) / block) * nd_product(x, axis + 1, x->rank)
+            : x->dim[axis];
   ER_REQUIRE(c, n == expected, "quantisation: %lld scales, expected %lld", (long long)n, (long long)expected);
   return 0;
 }
@@ -35,7 +39,9 @@ static int check_requantize_dynamic(const er_call *c) {
 static int check_dynamic_quantize(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 3 && nd_same_shape(&c->in[0], &c->out[0]), "dynamic_quantize: bad call");
   ER_REQUIRE(c, c->in[0].dtype == ER_F32 && c->out[0].dtype == ER_U8, "dynamic_quantize gives u8 for f32");
-  ER_REQUIRE(c, c->out[1].dtype == ER_F32 && er_numel(&c->out[1]) == 1 && c->out[2].dtype == ER_U8 && er_numel(&c->out[2]) == 1,
+  ER_REQUIRE(c,
+             c->out[1].dtype == ER_F32 && er_numel(&c->out[1]) == 1 && c->out[2].dtype == ER_U8 &&
+                 er_numel(&c->out[2]) == 1,
              "dynamic_quantize: bad scale or zero point");
   ER_REQUIRE(c, er_is_dense(&c->in[0]) && er_is_dense(&c->out[0]), "dynamic_quantize takes dense tensors");
   return 0;
@@ -99,7 +105,8 @@ static int32_t quant_load(int dtype, const void *data, int64_t at) {
 #define QUANT_CHUNK 256
 
 /* Codes of n <= QUANT_CHUNK numbers as i32; scale and zero are one (each = 0) or n. */
-static void quant_codes(int32_t *y, const float *x, int64_t n, const float *scale, const int32_t *zero, int each, float low, float high) {
+static void quant_codes(int32_t *y, const float *x, int64_t n, const float *scale, const int32_t *zero, int each,
+                        float low, float high) {
   for (int64_t i = 0; i < n; i += ER_W) {
     int part = (int)nd_min(ER_W, n - i);
     er_w v = part == ER_W ? er_load_w(x + i) : er_load_part_w(x + i, part);
@@ -126,7 +133,8 @@ static void quant_store(int dtype, void *data, int64_t at, const int32_t *y, int
   }
 }
 
-/* quantize: x f32, scale f32, zero? -> codes. dequantize: codes, scale, zero? -> f32. Parameters: axis, block, low, high. */
+/* quantize: x f32, scale f32, zero? -> codes. dequantize: codes, scale, zero? -> f32. Parameters: axis, block, low,
+ * high. */
 static void quantize_task(void *context, int item, int thread) {
   (void)thread;
   const quant_plan *p = context;
@@ -140,8 +148,10 @@ static void quantize_task(void *context, int item, int thread) {
     quant_row(p, row, &from, &to);
     for (int64_t i = from; i < to; i += QUANT_CHUNK) {
       int64_t n = nd_min(QUANT_CHUNK, to - i), k = at + (p->each ? i - from : 0), count = p->each ? n : 1;
-      for (int64_t j = 0; j < count; j++) zeros[j] = c->in[2].data ? quant_load(c->in[2].dtype, c->in[2].data, k + j) : 0;
-      quant_codes(codes, (const float *)c->in[0].data + i, n, (const float *)c->in[1].data + k, zeros, p->each, low, high);
+      for (int64_t j = 0; j < count; j++)
+        zeros[j] = c->in[2].data ? quant_load(c->in[2].dtype, c->in[2].data, k + j) : 0;
+      quant_codes(codes, (const float *)c->in[0].data + i, n, (const float *)c->in[1].data + k, zeros, p->each, low,
+                  high);
       quant_store(c->out[0].dtype, c->out[0].data, i, codes, n);
     }
   }

@@ -7,7 +7,19 @@
 #include "half.h"
 #include "nd.h"
 
-enum reduce_kind { RED_SUM, RED_MEAN, RED_MAX, RED_MIN, RED_PROD, RED_L1, RED_L2, RED_LOGSUM, RED_LOGSUMEXP, RED_SUMSQ, RED_KINDS };
+enum reduce_kind {
+  RED_SUM,
+  RED_MEAN,
+  RED_MAX,
+  RED_MIN,
+  RED_PROD,
+  RED_L1,
+  RED_L2,
+  RED_LOGSUM,
+  RED_LOGSUMEXP,
+  RED_SUMSQ,
+  RED_KINDS
+};
 #define RED_RUN 1024 /* elements of a run handled at once; also the most columns */
 #define RED_ROWS 64  /* rows of columns summed before they join the total */
 
@@ -15,12 +27,15 @@ enum reduce_kind { RED_SUM, RED_MEAN, RED_MAX, RED_MIN, RED_PROD, RED_L1, RED_L2
 static int check_reduce(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->n_param == 2, "reduce takes one tensor to another");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < RED_KINDS && c->param[1] >= 0 && c->param[1] < 1 << in->rank, "reduce: bad parameters");
-  ER_REQUIRE(c, in->dtype == out->dtype && er_itemsize(in->dtype), "reduce: bad dtypes %d and %d", in->dtype, out->dtype);
+  ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < RED_KINDS && c->param[1] >= 0 && c->param[1] < 1 << in->rank,
+             "reduce: bad parameters");
+  ER_REQUIRE(c, in->dtype == out->dtype && er_itemsize(in->dtype), "reduce: bad dtypes %d and %d", in->dtype,
+             out->dtype);
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "reduce takes dense tensors");
   int64_t n = 1;
   for (int d = 0; d < in->rank; d++) if (!(c->param[1] >> d & 1)) n *= in->dim[d];
-  ER_REQUIRE(c, n == er_numel(out), "reduce: %lld results for an output of %lld", (long long)n, (long long)er_numel(out));
+  ER_REQUIRE(c, n == er_numel(out), "reduce: %lld results for an output of %lld", (long long)n,
+             (long long)er_numel(out));
   return 0;
 }
 #endif
@@ -99,8 +114,15 @@ static double red_min(double a, double b) { return a < b || a != a ? a : b; }
 
 #define RED_LANES(combine, element) \
   do { \
-    for (; i + 4 * ER_W <= n; i += 4 * ER_W) for (int k = 0; k < 4; k++) { er_w v = er_load_w(x + i + k * ER_W); acc[k] = combine(acc[k], element); } \
-    for (; i + ER_W <= n; i += ER_W) { er_w v = er_load_w(x + i); acc[0] = combine(acc[0], element); } \
+    for (; i + 4 * ER_W <= n; i += 4 * ER_W) \
+      for (int k = 0; k < 4; k++) { \
+        er_w v = er_load_w(x + i + k * ER_W); \
+        acc[k] = combine(acc[k], element); \
+      } \
+    for (; i + ER_W <= n; i += ER_W) { \
+      er_w v = er_load_w(x + i); \
+      acc[0] = combine(acc[0], element); \
+    } \
   } while (0)
 #define RED_ADD(a, b) ((a) + (b))
 #define RED_MUL(a, b) ((a) * (b))
@@ -115,11 +137,13 @@ static double red_run_f32(int kind, double so_far, const float *x, int64_t n, fl
     case RED_MAX:
       RED_LANES(er_max_w, v);
       for (; i < n; i++) tail = er_max_s(tail, x[i]);
-      return red_max(so_far, er_max_s(tail, er_max_lanes_w(er_max_w(er_max_w(acc[0], acc[1]), er_max_w(acc[2], acc[3])))));
+      return red_max(so_far,
+                     er_max_s(tail, er_max_lanes_w(er_max_w(er_max_w(acc[0], acc[1]), er_max_w(acc[2], acc[3])))));
     case RED_MIN:
       RED_LANES(er_min_w, v);
       for (; i < n; i++) tail = er_min_s(tail, x[i]);
-      return red_min(so_far, er_min_s(tail, -er_max_lanes_w(-er_min_w(er_min_w(acc[0], acc[1]), er_min_w(acc[2], acc[3])))));
+      return red_min(so_far,
+                     er_min_s(tail, -er_max_lanes_w(-er_min_w(er_min_w(acc[0], acc[1]), er_min_w(acc[2], acc[3])))));
     case RED_PROD: {
       for (i = 0; i < n; i++) so_far *= x[i];
       return so_far;
@@ -270,10 +294,12 @@ static void red_columns(const red_plan *p, int64_t base, int64_t n, int64_t out_
       double largest = 0, y = red_start(p->kind);
       if (p->kind == RED_LOGSUMEXP) {
         largest = -INFINITY;
-        for (int64_t r = 0; r < p->reduced_rows; r++) largest = red_max(largest, in[base + j + red_offset(&p->reduced, r)]);
+        for (int64_t r = 0; r < p->reduced_rows; r++)
+          largest = red_max(largest, in[base + j + red_offset(&p->reduced, r)]);
         largest = red_shift(largest);
       }
-      for (int64_t r = 0; r < p->reduced_rows; r++) y = red_run_f64(p->kind, y, in + base + j + red_offset(&p->reduced, r), 1, largest);
+      for (int64_t r = 0; r < p->reduced_rows; r++)
+        y = red_run_f64(p->kind, y, in + base + j + red_offset(&p->reduced, r), 1, largest);
       ((double *)out)[out_at + j] = red_finish(p->kind, y, largest, p->count);
     }
     return;
@@ -285,7 +311,8 @@ static void red_columns(const red_plan *p, int64_t base, int64_t n, int64_t out_
   }
   red_columns_f32(p, p->kind, base, n, total, largest);
   for (int64_t j = 0; j < n; j++)
-    red_store_float(p->dtype, out, out_at + j, (float)red_finish(p->kind, total[j], p->kind == RED_LOGSUMEXP ? largest[j] : 0, p->count));
+    red_store_float(p->dtype, out, out_at + j,
+                    (float)red_finish(p->kind, total[j], p->kind == RED_LOGSUMEXP ? largest[j] : 0, p->count));
 }
 
 static void red_task(void *context, int item, int thread) {

@@ -1,13 +1,14 @@
-/* The recurrent part of lstm, gru and rnn. The input's part of all gates, biases included, is a matrix product done before.
+/* The recurrent part of lstm, gru and rnn. The input's part of all gates, biases included, is a matrix product done
+ * before.
  *
  * Hidden units go in blocks of 16; `blocks` = ceil(H / 16), padded units have zero weights. Inputs:
- *   0, 1  projections [T, B, blocks, G, 16] of the first and (or absent) second direction, G gates: lstm i o f c, gru z r h
- *   2     recurrent weights [D, blocks, H, g, 16]; g = G, or 2 for a gru that resets before the product
- *   3     gru that resets before: candidate weights [D, blocks, H, 1, 16]; gru that resets after: candidate bias [D, blocks, 16]
- *   4     lengths [B], i32 or i64;  5, 6  initial h and c [D, B, H];  7  peepholes [D, 3, blocks, 16] (i o f); 3..7 may be absent
- * Outputs: y [T, D, B, H], final h, final c [D, B, H]; each may be absent.
- * Parameters: kind (0 lstm, 1 gru, 2 rnn), H, direction (0 forward, 1 reverse, 2 both), flags, clip (0: none), then for each
- * direction three times (activation, alpha, beta). Scratch: 4 D B blocks 16 floats.
+ *   0, 1  projections [T, B, blocks, G, 16] of the first and (or absent) second direction, G gates: lstm i o f c, gru z
+ * r h 2     recurrent weights [D, blocks, H, g, 16]; g = G, or 2 for a gru that resets before the product 3     gru
+ * that resets before: candidate weights [D, blocks, H, 1, 16]; gru that resets after: candidate bias [D, blocks, 16] 4
+ * lengths [B], i32 or i64;  5, 6  initial h and c [D, B, H];  7  peepholes [D, 3, blocks, 16] (i o f); 3..7 may be
+ * absent Outputs: y [T, D, B, H], final h, final c [D, B, H]; each may be absent. Parameters: kind (0 lstm, 1 gru, 2
+ * rnn), H, direction (0 forward, 1 reverse, 2 both), flags, clip (0: none), then for each direction three times
+ * (activation, alpha, beta). Scratch: 4 D B blocks 16 floats.
  *
  * One step of one block needs no other block's new state, so gates and state update happen in registers. Tasks are
  * directions and batches when there are several (no waiting between steps), else the blocks of every step. */
@@ -17,8 +18,20 @@
 
 enum rnn_kind { RNN_LSTM, RNN_GRU, RNN_PLAIN };
 enum rnn_flag { RNN_INPUT_FORGET = 1, RNN_RESET_AFTER = 2, RNN_QUANTISE_STATE = 4 };
-enum rnn_activation { RNN_SIGMOID, RNN_TANH, RNN_RELU, RNN_AFFINE, RNN_LEAKY, RNN_THRESHOLDED, RNN_SCALED_TANH, RNN_HARD_SIGMOID,
-                      RNN_ELU, RNN_SOFTSIGN, RNN_SOFTPLUS, RNN_ACTIVATIONS };
+enum rnn_activation {
+  RNN_SIGMOID,
+  RNN_TANH,
+  RNN_RELU,
+  RNN_AFFINE,
+  RNN_LEAKY,
+  RNN_THRESHOLDED,
+  RNN_SCALED_TANH,
+  RNN_HARD_SIGMOID,
+  RNN_ELU,
+  RNN_SOFTSIGN,
+  RNN_SOFTPLUS,
+  RNN_ACTIVATIONS
+};
 #define RNN_STEP_COST 400000 /* multiply-adds a step from which waiting for other threads pays */
 
 #ifdef ER_BASELINE_CHECKS
@@ -28,28 +41,38 @@ static int rnn_fits(const er_call *c, int k, int64_t n) {
 static int check_rnn(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 8 && c->n_out == 3 && c->n_param >= 5, "rnn: bad call");
   int64_t kind = c->param[0], hidden = c->param[1], flags = c->param[3], directions = c->param[2] == 2 ? 2 : 1;
-  ER_REQUIRE(c, kind >= RNN_LSTM && kind <= RNN_PLAIN && hidden > 0 && hidden < 1 << 20 && c->param[2] >= 0 && c->param[2] <= 2 &&
-             flags >= 0 && flags < 8 && c->n_param == 5 + 9 * directions, "rnn: bad parameters");
+  ER_REQUIRE(c,
+             kind >= RNN_LSTM && kind <= RNN_PLAIN && hidden > 0 && hidden < 1 << 20 && c->param[2] >= 0 &&
+                 c->param[2] <= 2 && flags >= 0 && flags < 8 && c->n_param == 5 + 9 * directions,
+             "rnn: bad parameters");
   for (int i = 0; i < 3 * directions; i++)
     ER_REQUIRE(c, c->param[5 + 3 * i] >= 0 && c->param[5 + 3 * i] < RNN_ACTIVATIONS, "rnn: bad activation");
   const er_view *x = &c->in[0];
   ER_REQUIRE(c, x->rank == 3 && x->dtype == ER_F32 && er_is_dense(x), "rnn: bad projection");
-  int64_t steps = x->dim[0], batch = x->dim[1], blocks = (hidden + 15) / 16, gates = kind == RNN_LSTM ? 4 : kind == RNN_GRU ? 3 : 1;
+  int64_t steps = x->dim[0], batch = x->dim[1], blocks = (hidden + 15) / 16,
+          gates = kind == RNN_LSTM  ? 4
+                  : kind == RNN_GRU ? 3
+                                    : 1;
   int before = kind == RNN_GRU && !(flags & RNN_RESET_AFTER), after = kind == RNN_GRU && !before;
   ER_REQUIRE(c, x->dim[2] == blocks * gates * 16, "rnn: the projection has %lld columns", (long long)x->dim[2]);
-  ER_REQUIRE(c, (directions == 2) == (c->in[1].data != NULL) && rnn_fits(c, 1, er_numel(x)), "rnn: bad second projection");
-  ER_REQUIRE(c, c->in[2].data && rnn_fits(c, 2, directions * blocks * hidden * (before ? 2 : gates) * 16), "rnn: bad recurrent weights");
+  ER_REQUIRE(c, (directions == 2) == (c->in[1].data != NULL) && rnn_fits(c, 1, er_numel(x)),
+             "rnn: bad second projection");
+  ER_REQUIRE(c, c->in[2].data && rnn_fits(c, 2, directions * blocks * hidden * (before ? 2 : gates) * 16),
+             "rnn: bad recurrent weights");
   ER_REQUIRE(c, (before || after) == (c->in[3].data != NULL), "rnn: candidate weights or bias");
   ER_REQUIRE(c, rnn_fits(c, 3, directions * blocks * 16 * (before ? hidden : 1)), "rnn: bad candidate weights or bias");
   const er_view *l = &c->in[4];
-  ER_REQUIRE(c, !l->data || ((l->dtype == ER_I32 || l->dtype == ER_I64) && er_numel(l) == batch && er_is_dense(l)), "rnn: bad lengths");
-  ER_REQUIRE(c, rnn_fits(c, 5, directions * batch * hidden) && rnn_fits(c, 6, directions * batch * hidden), "rnn: bad initial state");
+  ER_REQUIRE(c, !l->data || ((l->dtype == ER_I32 || l->dtype == ER_I64) && er_numel(l) == batch && er_is_dense(l)),
+             "rnn: bad lengths");
+  ER_REQUIRE(c, rnn_fits(c, 5, directions * batch * hidden) && rnn_fits(c, 6, directions * batch * hidden),
+             "rnn: bad initial state");
   ER_REQUIRE(c, rnn_fits(c, 7, directions * 3 * blocks * 16), "rnn: bad peepholes");
   for (int k = 0; k < 3; k++) {
     const er_view *out = &c->out[k];
     if (!out->data) continue;
     int64_t n = directions * batch * hidden * (k ? 1 : steps);
-    ER_REQUIRE(c, out->dtype == ER_F32 && er_numel(out) == n && er_is_dense(out), "rnn: output %d needs %lld elements", k, (long long)n);
+    ER_REQUIRE(c, out->dtype == ER_F32 && er_numel(out) == n && er_is_dense(out), "rnn: output %d needs %lld elements",
+               k, (long long)n);
   }
   ER_REQUIRE(c, (int64_t)c->scratch_bytes >= 4 * directions * batch * blocks * 64, "rnn: too little scratch");
   return 0;
@@ -121,8 +144,8 @@ static int64_t rnn_time(const rnn_plan *p, int64_t d, int64_t step) {
   return d == 1 || p->c->param[2] == 1 ? p->steps - 1 - step : step;
 }
 
-/* One step of one block of one sequence. Phase 1 is the candidate of a gru that resets before the product; phase 0 of that
- * leaves the update gate in c and the reset state in rnn_other. */
+/* One step of one block of one sequence. Phase 1 is the candidate of a gru that resets before the product; phase 0 of
+ * that leaves the update gate in c and the reset state in rnn_other. */
 static void rnn_block(const rnn_plan *p, int64_t d, int64_t b, int64_t step, int64_t block, int phase) {
   const er_call *c = p->c;
   int64_t t = rnn_time(p, d, step), n = nd_min(16, p->hidden - block * 16), parity = step & 1, at = block * 16;
@@ -130,7 +153,8 @@ static void rnn_block(const rnn_plan *p, int64_t d, int64_t b, int64_t step, int
   float *h_new = rnn_h(p, !parity, d, b), *cell = rnn_c(p, d, b), *other = rnn_other(p, d, b);
   const rnn_function *f = p->f[d];
   projection += ((t * p->batch + b) * p->blocks + block) * p->gates * 16;
-  float *y = c->out[0].data ? (float *)c->out[0].data + ((t * p->directions + d) * p->batch + b) * p->hidden + at : NULL;
+  float *y =
+      c->out[0].data ? (float *)c->out[0].data + ((t * p->directions + d) * p->batch + b) * p->hidden + at : NULL;
   if (t >= rnn_length(p, b)) {
     memcpy(h_new + at, h + at, 64);
     if (y) memset(y, 0, (size_t)n * 4);
@@ -138,7 +162,8 @@ static void rnn_block(const rnn_plan *p, int64_t d, int64_t b, int64_t step, int
   }
   er_w g[4], result;
   int product = p->before ? 2 : p->gates;
-  for (int k = 0; k < 4; k++) g[k] = k < p->gates && !(p->kind == RNN_GRU && k == 2) ? er_load_w(projection + k * 16) : er_splat_w(0);
+  for (int k = 0; k < 4; k++)
+    g[k] = k < p->gates && !(p->kind == RNN_GRU && k == 2) ? er_load_w(projection + k * 16) : er_splat_w(0);
   const float *r = (const float *)c->in[2].data + (d * p->blocks + block) * p->hidden * product * 16;
   if (phase == 0) rnn_dot(product, g, r, p->flags & RNN_QUANTISE_STATE ? other : h, p->hidden);
   if (p->kind == RNN_LSTM) {
@@ -184,7 +209,8 @@ static void rnn_block(const rnn_plan *p, int64_t d, int64_t b, int64_t step, int
   if (y) er_store_part_w(y, result, (int)n);
 }
 
-/* The state as the quantised layer sees it: 8-bit codes over the range of all sequences, widened to hold 0, read back. */
+/* The state as the quantised layer sees it: 8-bit codes over the range of all sequences, widened to hold 0, read back.
+ */
 static void rnn_quantise(const rnn_plan *p, int64_t d, int64_t step) {
   float low = 0, high = 0;
   for (int64_t b = 0; b < p->batch; b++) {
@@ -274,7 +300,8 @@ static void run_rnn(const er_call *c) {
     for (int64_t d = 0; d < p.directions; d++) rnn_sequences(&p, d, 0, p.batch);
   }
   for (int64_t k = 0; k < p.directions * p.batch; k++) {
-    if (c->out[1].data) memcpy((float *)c->out[1].data + k * p.hidden, rnn_h(&p, p.steps & 1, 0, k), (size_t)p.hidden * 4);
+    if (c->out[1].data)
+      memcpy((float *)c->out[1].data + k * p.hidden, rnn_h(&p, p.steps & 1, 0, k), (size_t)p.hidden * 4);
     if (c->out[2].data) memcpy((float *)c->out[2].data + k * p.hidden, rnn_c(&p, 0, k), (size_t)p.hidden * 4);
   }
 }

@@ -5,8 +5,10 @@
 static int check_scan(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->n_param == 4, "scan: bad call");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, nd_same_shape(in, out) && in->dtype == out->dtype && c->param[0] >= 0 && c->param[0] < in->rank, "scan: bad tensors");
-  ER_REQUIRE(c, in->dtype == ER_F32 || in->dtype == ER_F64 || (in->dtype >= ER_I8 && in->dtype <= ER_U64), "scan: dtype %d", in->dtype);
+  ER_REQUIRE(c, nd_same_shape(in, out) && in->dtype == out->dtype && c->param[0] >= 0 && c->param[0] < in->rank,
+             "scan: bad tensors");
+  ER_REQUIRE(c, in->dtype == ER_F32 || in->dtype == ER_F64 || (in->dtype >= ER_I8 && in->dtype <= ER_U64),
+             "scan: dtype %d", in->dtype);
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "scan takes dense tensors");
   return 0;
 }

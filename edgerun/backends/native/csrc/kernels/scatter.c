@@ -9,17 +9,21 @@ enum scatter_reduction { SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SC
 static int scatter_check(const er_call *c) {
   const er_view *data = &c->in[0], *indices = &c->in[1], *updates = &c->in[2], *out = &c->out[0];
   ER_REQUIRE(c, c->n_in == 3 && c->n_out == 1 && c->n_param == 2, "scatter: bad call");
-  ER_REQUIRE(c, data->dtype == out->dtype && updates->dtype == out->dtype && er_itemsize(out->dtype), "scatter: dtypes differ");
+  ER_REQUIRE(c, data->dtype == out->dtype && updates->dtype == out->dtype && er_itemsize(out->dtype),
+             "scatter: dtypes differ");
   ER_REQUIRE(c, indices->dtype == ER_I32 || indices->dtype == ER_I64, "scatter: index dtype %d", indices->dtype);
   ER_REQUIRE(c, nd_same_shape(data, out) && data->rank >= 1, "scatter: data and output differ");
-  ER_REQUIRE(c, er_is_dense(data) && er_is_dense(indices) && er_is_dense(updates) && er_is_dense(out), "scatter takes dense tensors");
-  ER_REQUIRE(c, c->param[1] >= SCATTER_NONE && c->param[1] <= SCATTER_MAX, "scatter: there is no reduction %d", c->param[1]);
+  ER_REQUIRE(c, er_is_dense(data) && er_is_dense(indices) && er_is_dense(updates) && er_is_dense(out),
+             "scatter takes dense tensors");
+  ER_REQUIRE(c, c->param[1] >= SCATTER_NONE && c->param[1] <= SCATTER_MAX, "scatter: there is no reduction %d",
+             c->param[1]);
   return 0;
 }
 static int check_scatter_elements(const er_call *c) {
   if (scatter_check(c)) return 1;
   const er_view *data = &c->in[0], *indices = &c->in[1];
-  ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < data->rank && indices->rank == data->rank, "scatter_elements: bad axis or rank");
+  ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < data->rank && indices->rank == data->rank,
+             "scatter_elements: bad axis or rank");
   ER_REQUIRE(c, nd_same_shape(indices, &c->in[2]), "scatter_elements: indices and updates differ");
   for (int d = 0; d < data->rank; d++)
     ER_REQUIRE(c, d == c->param[0] ? er_numel(indices) == 0 || data->dim[d] > 0 : indices->dim[d] <= data->dim[d],
@@ -32,10 +36,12 @@ static int check_scatter_nd(const er_call *c) {
   ER_REQUIRE(c, indices->rank >= 1 && indices->dim[indices->rank - 1] <= data->rank, "scatter_nd: bad index depth");
   int depth = (int)indices->dim[indices->rank - 1];
   ER_REQUIRE(c, updates->rank == indices->rank - 1 + data->rank - depth, "scatter_nd: bad rank of updates");
-  for (int d = 0; d < indices->rank - 1; d++) ER_REQUIRE(c, updates->dim[d] == indices->dim[d], "scatter_nd: dim %d differs", d);
+  for (int d = 0; d < indices->rank - 1; d++)
+    ER_REQUIRE(c, updates->dim[d] == indices->dim[d], "scatter_nd: dim %d differs", d);
   for (int d = indices->rank - 1, k = depth; k < data->rank; d++, k++)
     ER_REQUIRE(c, updates->dim[d] == data->dim[k], "scatter_nd: dim %d differs", d);
-  if (er_numel(updates)) for (int d = 0; d < data->rank; d++) ER_REQUIRE(c, data->dim[d] > 0, "scatter_nd into an empty tensor");
+  if (er_numel(updates))
+    for (int d = 0; d < data->rank; d++) ER_REQUIRE(c, data->dim[d] > 0, "scatter_nd into an empty tensor");
   return 0;
 }
 #endif
@@ -104,10 +110,12 @@ static void run_scatter_nd(const er_call *c) {
   if (er_numel(out) == 0) return;
   scatter_start(c);
   int depth = (int)indices->dim[indices->rank - 1];
-  int64_t n = nd_product(out, depth, out->rank), bytes = n * er_itemsize(out->dtype), points = nd_product(indices, 0, indices->rank - 1);
+  int64_t n = nd_product(out, depth, out->rank), bytes = n * er_itemsize(out->dtype),
+          points = nd_product(indices, 0, indices->rank - 1);
   for (int64_t k = 0; k < points; k++) {
     int64_t at = 0;
     for (int d = 0; d < depth; d++) at = at * out->dim[d] + nd_index(indices, k * depth + d, out->dim[d]);
-    scatter_combine(out->dtype, c->param[1], (char *)out->data + at * bytes, (const char *)c->in[2].data + k * bytes, n);
+    scatter_combine(out->dtype, c->param[1], (char *)out->data + at * bytes, (const char *)c->in[2].data + k * bytes,
+                    n);
   }
 }

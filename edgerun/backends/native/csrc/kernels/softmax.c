@@ -1,5 +1,6 @@
 /* Softmax and its logarithm along an axis, f32 and f64. Parameters: axis, 1 = logarithm.
- * Along the last axis a row is read three times while it is in the cache; along others, columns are done 64 at a time. */
+ * Along the last axis a row is read three times while it is in the cache; along others, columns are done 64 at a time.
+ */
 #include <math.h>
 #include "nd.h"
 #include "vmath.h"
@@ -10,7 +11,8 @@
 static int check_softmax(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->n_param == 2, "softmax takes one tensor to another");
   const er_view *in = &c->in[0], *out = &c->out[0];
-  ER_REQUIRE(c, in->dtype == out->dtype && (in->dtype == ER_F32 || in->dtype == ER_F64), "softmax: dtype %d", in->dtype);
+  ER_REQUIRE(c, in->dtype == out->dtype && (in->dtype == ER_F32 || in->dtype == ER_F64), "softmax: dtype %d",
+             in->dtype);
   ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < in->rank, "softmax: there is no axis %d", c->param[0]);
   ER_REQUIRE(c, nd_same_shape(in, out) && er_is_dense(in) && er_is_dense(out), "softmax: input and output differ");
   return 0;
@@ -112,11 +114,13 @@ static void softmax_task(void *context, int item, int thread) {
     int64_t columns = nd_min(SOFTMAX_COLUMNS, p->inner - column);
     if (in->dtype == ER_F64) {
       for (int64_t j = 0; j < columns; j++)
-        softmax_line_f64((double *)out->data + at + j, (const double *)in->data + at + j, p->n, p->inner, p->c->param[1]);
+        softmax_line_f64((double *)out->data + at + j, (const double *)in->data + at + j, p->n, p->inner,
+                         p->c->param[1]);
     } else if (p->inner == 1) {
       softmax_row_f32((float *)out->data + at, (const float *)in->data + at, p->n, p->c->param[1]);
     } else {
-      softmax_columns_f32((float *)out->data + at, (const float *)in->data + at, p->n, p->inner, columns, p->c->param[1]);
+      softmax_columns_f32((float *)out->data + at, (const float *)in->data + at, p->n, p->inner, columns,
+                          p->c->param[1]);
     }
   }
 }

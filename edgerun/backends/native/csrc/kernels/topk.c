@@ -1,6 +1,6 @@
 /* topk: the k largest or smallest of each line along an axis, with their indices; k is the output's size there.
- * Ties go to the lower index; NaN counts as the largest. Parameters: axis, largest, sorted. Thread scratch: 16 bytes for
- * each element of a line: (key, index) entries, of which a heap keeps the best k. */
+ * Ties go to the lower index; NaN counts as the largest. Parameters: axis, largest, sorted. Thread scratch: 16 bytes
+ * for each element of a line: (key, index) entries, of which a heap keeps the best k. */
 #include "half.h"
 #include "nd.h"
 
@@ -11,12 +11,15 @@ static int check_topk(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 2 && c->n_param == 3, "topk: bad call");
   const er_view *in = &c->in[0], *values = &c->out[0], *indices = &c->out[1];
   int axis = c->param[0];
-  ER_REQUIRE(c, axis >= 0 && axis < in->rank && values->rank == in->rank && nd_same_shape(values, indices), "topk: bad shapes");
+  ER_REQUIRE(c, axis >= 0 && axis < in->rank && values->rank == in->rank && nd_same_shape(values, indices),
+             "topk: bad shapes");
   ER_REQUIRE(c, values->dtype == in->dtype && er_itemsize(in->dtype) && indices->dtype == ER_I64, "topk: bad dtypes");
   for (int d = 0; d < in->rank; d++)
-    ER_REQUIRE(c, d == axis ? values->dim[d] <= in->dim[d] : values->dim[d] == in->dim[d], "topk: dim %d does not fit", d);
+    ER_REQUIRE(c, d == axis ? values->dim[d] <= in->dim[d] : values->dim[d] == in->dim[d], "topk: dim %d does not fit",
+               d);
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(values) && er_is_dense(indices), "topk takes dense tensors");
-  ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= in->dim[axis] * (int64_t)sizeof(topk_entry), "topk: too little scratch");
+  ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= in->dim[axis] * (int64_t)sizeof(topk_entry),
+             "topk: too little scratch");
   return 0;
 }
 #endif
@@ -25,7 +28,9 @@ static int check_topk(const er_call *c) {
 static uint64_t topk_key(int dtype, const void *x, int64_t at) {
   switch (dtype) {
     case ER_F32: case ER_F16: case ER_BF16: {
-      float v = dtype == ER_F32 ? ((const float *)x)[at] : dtype == ER_F16 ? er_from_f16(((const uint16_t *)x)[at]) : er_from_bf16(((const uint16_t *)x)[at]);
+      float v = dtype == ER_F32   ? ((const float *)x)[at]
+                : dtype == ER_F16 ? er_from_f16(((const uint16_t *)x)[at])
+                                  : er_from_bf16(((const uint16_t *)x)[at]);
       if (v != v) return UINT32_MAX;
       int32_t bits = er_bits_s(v + 0.0f); /* -0 becomes 0 */
       return bits < 0 ? ~(uint32_t)bits : (uint32_t)bits | 0x80000000u;
@@ -92,7 +97,8 @@ static void topk_task(void *context, int item, int thread) {
     }
     int64_t out = line / p->inner * k * p->inner + line % p->inner;
     for (int64_t j = 0; j < k; j++, out += p->inner) {
-      memcpy((char *)c->out[0].data + out * size, (const char *)in->data + (base + heap[j].index * p->inner) * size, (size_t)size);
+      memcpy((char *)c->out[0].data + out * size, (const char *)in->data + (base + heap[j].index * p->inner) * size,
+             (size_t)size);
       ((int64_t *)c->out[1].data)[out] = heap[j].index;
     }
   }

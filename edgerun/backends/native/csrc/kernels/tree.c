@@ -1,29 +1,49 @@
-/* Ensembles of decision trees, see edgerun/ops/ml_tree.py. Inputs: x [N, F] f32 or f64, roots, features, modes, thresholds,
- * yes, no, missing, offsets, targets, weights (all constants) -> y [N, width]. Parameters: aggregate (0 sum, 1 average, 2 min,
- * 3 max). Thread scratch: 16 bytes for each output. Sums are in double. */
+/* Ensembles of decision trees, see edgerun/ops/ml_tree.py. Inputs: x [N, F] f32 or f64, roots, features, modes,
+ * thresholds, yes, no, missing, offsets, targets, weights (all constants) -> y [N, width]. Parameters: aggregate (0
+ * sum, 1 average, 2 min, 3 max). Thread scratch: 16 bytes for each output. Sums are in double. */
 #include <math.h>
 #include "nd.h"
 
-enum { TREE_X, TREE_ROOTS, TREE_FEATURES, TREE_MODES, TREE_THRESHOLDS, TREE_YES, TREE_NO, TREE_MISSING, TREE_OFFSETS, TREE_TARGETS,
-       TREE_WEIGHTS, TREE_INPUTS };
+enum {
+  TREE_X,
+  TREE_ROOTS,
+  TREE_FEATURES,
+  TREE_MODES,
+  TREE_THRESHOLDS,
+  TREE_YES,
+  TREE_NO,
+  TREE_MISSING,
+  TREE_OFFSETS,
+  TREE_TARGETS,
+  TREE_WEIGHTS,
+  TREE_INPUTS
+};
 enum { TREE_SUM, TREE_AVERAGE, TREE_MIN, TREE_MAX };
 
 #ifdef ER_BASELINE_CHECKS
 static int check_tree_ensemble(const er_call *c) {
-  ER_REQUIRE(c, c->n_in == TREE_INPUTS && c->n_out == 1 && c->n_param == 1 && c->param[0] >= 0 && c->param[0] <= TREE_MAX, "trees: bad call");
+  ER_REQUIRE(c,
+             c->n_in == TREE_INPUTS && c->n_out == 1 && c->n_param == 1 && c->param[0] >= 0 && c->param[0] <= TREE_MAX,
+             "trees: bad call");
   const er_view *x = &c->in[TREE_X], *y = &c->out[0];
   int t = x->dtype;
-  ER_REQUIRE(c, x->rank == 2 && y->rank == 2 && x->dim[0] == y->dim[0] && (t == ER_F32 || t == ER_F64) && y->dtype == t, "trees: bad tensors");
+  ER_REQUIRE(c, x->rank == 2 && y->rank == 2 && x->dim[0] == y->dim[0] && (t == ER_F32 || t == ER_F64) && y->dtype == t,
+             "trees: bad tensors");
   static const int dtypes[TREE_INPUTS] = {0, ER_I32, ER_I32, ER_U8, 0, ER_I32, ER_I32, ER_BOOL, ER_I32, ER_I32, 0};
   for (int i = 0; i < TREE_INPUTS; i++)
-    ER_REQUIRE(c, c->in[i].data && er_is_dense(&c->in[i]) && c->in[i].dtype == (dtypes[i] ? dtypes[i] : t), "trees: bad table %d", i);
-  int64_t nodes = er_numel(&c->in[TREE_FEATURES]), leaves = er_numel(&c->in[TREE_OFFSETS]) - 1, votes = er_numel(&c->in[TREE_TARGETS]);
-  for (int i = TREE_FEATURES; i <= TREE_MISSING; i++) ER_REQUIRE(c, er_numel(&c->in[i]) == nodes, "trees: table %d has another size", i);
+    ER_REQUIRE(c, c->in[i].data && er_is_dense(&c->in[i]) && c->in[i].dtype == (dtypes[i] ? dtypes[i] : t),
+               "trees: bad table %d", i);
+  int64_t nodes = er_numel(&c->in[TREE_FEATURES]), leaves = er_numel(&c->in[TREE_OFFSETS]) - 1,
+          votes = er_numel(&c->in[TREE_TARGETS]);
+  for (int i = TREE_FEATURES; i <= TREE_MISSING; i++)
+    ER_REQUIRE(c, er_numel(&c->in[i]) == nodes, "trees: table %d has another size", i);
   ER_REQUIRE(c, leaves >= 0 && er_numel(&c->in[TREE_WEIGHTS]) == votes && er_is_dense(y), "trees: bad leaves");
   ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= 16 * y->dim[1], "trees: too little thread scratch");
-  const int32_t *features = c->in[TREE_FEATURES].data, *offsets = c->in[TREE_OFFSETS].data, *targets = c->in[TREE_TARGETS].data;
+  const int32_t *features = c->in[TREE_FEATURES].data, *offsets = c->in[TREE_OFFSETS].data,
+                *targets = c->in[TREE_TARGETS].data;
   const uint8_t *modes = c->in[TREE_MODES].data;
-  for (int64_t i = 0; i < nodes; i++) ER_REQUIRE(c, features[i] >= 0 && features[i] < x->dim[1] && modes[i] < 6, "trees: bad node");
+  for (int64_t i = 0; i < nodes; i++)
+    ER_REQUIRE(c, features[i] >= 0 && features[i] < x->dim[1] && modes[i] < 6, "trees: bad node");
   static const int references[] = {TREE_ROOTS, TREE_YES, TREE_NO};
   for (int k = 0; k < 3; k++) {
     const int32_t *r = c->in[references[k]].data;
@@ -47,7 +67,9 @@ static int tree_holds(double v, double limit, int mode) {
     default: return v != limit;
   }
 }
-static double tree_number(const er_view *v, int64_t at) { return v->dtype == ER_F32 ? ((const float *)v->data)[at] : ((const double *)v->data)[at]; }
+static double tree_number(const er_view *v, int64_t at) {
+  return v->dtype == ER_F32 ? ((const float *)v->data)[at] : ((const double *)v->data)[at];
+}
 
 typedef struct { const er_call *c; int64_t rows; int tasks; } tree_plan;
 
@@ -55,7 +77,8 @@ static void tree_task(void *context, int item, int thread) {
   const tree_plan *p = context;
   const er_call *c = p->c;
   const er_view *x = &c->in[TREE_X], *y = &c->out[0];
-  const int32_t *roots = c->in[TREE_ROOTS].data, *features = c->in[TREE_FEATURES].data, *yes = c->in[TREE_YES].data, *no = c->in[TREE_NO].data;
+  const int32_t *roots = c->in[TREE_ROOTS].data, *features = c->in[TREE_FEATURES].data, *yes = c->in[TREE_YES].data,
+                *no = c->in[TREE_NO].data;
   const int32_t *offsets = c->in[TREE_OFFSETS].data, *targets = c->in[TREE_TARGETS].data;
   const uint8_t *modes = c->in[TREE_MODES].data, *missing = c->in[TREE_MISSING].data;
   int64_t from, to, width = y->dim[1], trees = er_numel(&c->in[TREE_ROOTS]), nodes = er_numel(&c->in[TREE_FEATURES]);
@@ -83,7 +106,9 @@ static void tree_task(void *context, int item, int thread) {
       }
     }
     for (int64_t j = 0; j < width; j++) {
-      double v = aggregate == TREE_AVERAGE ? sum[j] / (double)trees : aggregate == TREE_SUM || touched[j] != 0 ? sum[j] : 0;
+      double v = aggregate == TREE_AVERAGE                  ? sum[j] / (double)trees
+                 : aggregate == TREE_SUM || touched[j] != 0 ? sum[j]
+                                                            : 0;
       if (y->dtype == ER_F32) ((float *)y->data)[row * width + j] = (float)v;
       else ((double *)y->data)[row * width + j] = v;
     }

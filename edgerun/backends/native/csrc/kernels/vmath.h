@@ -1,6 +1,6 @@
-/* Elementary functions of floats, about 2e-7 relative: er_NAME_s for scalars, er_NAME_w for er_w (16 floats; the compiler
- * splits it into the registers of the ISA) and, where simd.h defines vectors of VL floats, er_NAME_v for those.
- * Functions: min max abs copysign exp exp_fast log log1p sigmoid tanh erf gelu gelu_tanh softplus sine. */
+/* Elementary functions of floats, about 2e-7 relative: er_NAME_s for scalars, er_NAME_w for er_w (16 floats; the
+ * compiler splits it into the registers of the ISA) and, where simd.h defines vectors of VL floats, er_NAME_v for
+ * those. Functions: min max abs copysign exp exp_fast log log1p sigmoid tanh erf gelu gelu_tanh softplus sine. */
 #ifndef EDGERUN_VMATH_H
 #define EDGERUN_VMATH_H
 #include <stdint.h>

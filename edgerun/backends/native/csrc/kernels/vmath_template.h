@@ -4,7 +4,8 @@
  *   VM_BITS(x)        float bits as VM_I;  VM_FLOAT(i) the inverse
  *   VM_MASK(cond)     a comparison as a mask of all ones or all zeros in each lane
  * Straight-line code without branches, so that the vector instances stay vectors on every ISA. Coefficients are minimax
- * fits on the stated intervals; errors are relative unless said otherwise, measured over the whole range by the tests. */
+ * fits on the stated intervals; errors are relative unless said otherwise, measured over the whole range by the tests.
+ */
 
 #define VM_SELECT(mask, a, b) VM_FLOAT(((mask) & VM_BITS(a)) | (~(mask) & VM_BITS(b)))
 
