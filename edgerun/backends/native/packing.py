@@ -1,7 +1,7 @@
 """Weights in the order that the C micro-kernels read them; the twin of csrc/kernels/gemm.h.
 
-A K x N matrix becomes panels of NR columns, each [K][width], the last one NR / 2 wide when that is enough. NR depends on
-the architecture only, so that one packed copy serves every ISA level.
+A K x N matrix becomes panels of NR columns, each [K][width], the last one NR / 2 wide when that is enough. NR depends
+on the architecture only, so that one packed copy serves every ISA level.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def pack_depthwise(weight: np.ndarray, bias: np.ndarray | None, arch: str) -> np
 
 
 def pack_transposed(weight: np.ndarray, group: int, arch: str) -> np.ndarray:
-    """Transposed-convolution weights [C, *kernel, O/group] as one packed [C/group] x [taps * O/group] matrix per group."""
+    """Transposed weights [C, *kernel, O/group] as one packed [C/group] x [taps * O/group] matrix per group."""
     inputs = weight.shape[0] // group
     matrices = [weight[g * inputs : (g + 1) * inputs].reshape(inputs, -1) for g in range(group)]
     return np.concatenate([pack_matrix(m, arch) for m in matrices])
 
 
 _G4 = np.array(
-    [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6],
-     [0, 0, 1]]
+    [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6],
+     [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
 )  # fmt: skip
 _G2 = np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]])
 

@@ -3,8 +3,8 @@
     @kernel("softmax")
     def softmax(x: np.ndarray, *, axis: int, log: bool = False) -> np.ndarray: ...
 
-A kernel has the signature of its op's shape rule with arrays for TensorTypes, and returns one array (or a tuple). It must
-not modify its inputs. Sequences are Python lists of arrays; an absent optional is None.
+A kernel has the signature of its op's shape rule with arrays for TensorTypes, and returns one array (or a tuple). It
+must not modify its inputs. Sequences are Python lists of arrays; an absent optional is None.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def _emit(
     params: list[Param] = [g.outputs, *g.kernel, *g.strides, *g.pads, *g.dilations, g.group, *_epilogue(node)]
     cx.emit(
         kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
-        in_place=((0, 3),) if residual_in_place(node) else (), strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
+        in_place=((0, 3),) if residual_in_place(node) else (),
+        strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
         macs=count_macs(cx.graph, node), why=why, alternatives=alternatives or (),
     )  # fmt: skip
 
