@@ -170,9 +170,10 @@ def slice_(
     for i, axis in enumerate(int(a) for a in chosen):
         axis = normalize_axis(axis, len(result))
         size = result[axis]
-        step: int | None = 1 if steps is None else None if values[3] is None else int(values[3][i])
-        if values[0] is not None and values[1] is not None and step is not None and isinstance(size, int):
-            result[axis] = len(range(*slice(*_python_slice(int(values[0][i]), int(values[1][i]), step)).indices(size)))
+        stride = 1 if steps is None else None if values[3] is None else int(values[3][i])
+        if values[0] is not None and values[1] is not None and stride is not None and isinstance(size, int):
+            part = slice(*_python_slice(int(values[0][i]), int(values[1][i]), stride))
+            result[axis] = len(range(*part.indices(size)))
         else:
             result[axis] = fresh_symbol("slice")
     return x.like(tuple(result))

@@ -77,8 +77,9 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
 
 
 def _extreme(x: Array, kind: str, options: dict[str, Any]) -> Array:
-    wide = x if from_numpy(x.dtype).value[2] == x.dtype.name and x.dtype.kind in "fiub" else x.astype(np.float32)
+    wide: Any = x if x.dtype.kind in "fiub" else x.astype(np.float32)
     initial: Any
+    function: Any = np.maximum if kind == "max" else np.minimum
     if wide.dtype.kind == "f":
         initial = -np.inf if kind == "max" else np.inf
     elif wide.dtype.kind == "b":
@@ -86,7 +87,6 @@ def _extreme(x: Array, kind: str, options: dict[str, Any]) -> Array:
     else:
         limits = np.iinfo(wide.dtype)
         initial = limits.min if kind == "max" else limits.max
-    function = np.maximum if kind == "max" else np.minimum
     if wide.dtype.kind == "b":
         function = np.logical_or if kind == "max" else np.logical_and
     return np.asarray(function.reduce(wide, initial=initial, **options)).astype(x.dtype, copy=False)
