@@ -15,6 +15,7 @@ def bit_cast(x: np.ndarray, *, dtype: DType) -> np.ndarray:
     source = from_numpy(x.dtype)
     if source.bits >= 8:
         return np.ascontiguousarray(x).reshape(x.shape).view(dtype.numpy)
-    codes: np.ndarray = x.astype(np.int8).view(np.uint8) if source.is_integer else np.ascontiguousarray(x).view(np.uint8)
+    plain: np.ndarray = x.astype(np.int8) if source.is_integer else np.ascontiguousarray(x)
+    codes: np.ndarray = plain.view(np.uint8)
     codes = (codes & ((1 << source.bits) - 1)).reshape(x.shape)
     return convert(codes, dtype) if dtype.is_integer else codes.view(dtype.numpy)
