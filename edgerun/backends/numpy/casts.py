@@ -36,8 +36,9 @@ def convert(x: Array, dtype: DType, function: str = "cast") -> Array:
             return _wrap(x, dtype)
         if dtype.bits >= 8:
             return _float_to_integer(x, dtype)
-        # As the official tests have it: the 8-bit code of the same sign, of which the low bits stay.
-        return _wrap(_float_to_integer(x, DType.I8 if dtype.is_signed else DType.U8), dtype)
+        # As the official tests have it: what does not fit a narrow type gives 0.
+        whole, (low, high) = _float_to_integer(x, DType.I64), integer_range(dtype)
+        return _wrap(np.where((whole < low) | (whole > high), 0, whole), dtype)
     if dtype is DType.F8E8M0:
         return _to_power_of_two(x, function)
     if dtype in SMALL_FLOATS:
