@@ -1,7 +1,8 @@
 # make demo    the complete path: pack the example for aarch64 and this machine, run it, measure it
 # make test    the complete tests        make lint    ruff and mypy
 # make stubs   the static executables that plans are appended to, for all architectures
-# make bench   latency of the example    make wheel   dist/*.whl with the stubs inside
+# make bench   speed beside onnxruntime, interleaved: the example, and the models in $EDGERUN_CORPUS
+# make wheel   dist/*.whl with the stubs inside
 #
 # Needs Debian or Ubuntu with Python 3.11 or newer. Everything is installed into .venv; stamp files in it keep repeated
 # calls quick. PYTHON=python3.12 chooses another interpreter, VENV another place.
@@ -49,7 +50,7 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/stubs
-	$(BIN)/edgerun bench examples/digits/digits.onnx --shape image=1,1,8,8 --threads sweep --layers
+	$(RUN) -m benchmarks.compare --peers edgerun,onnxruntime --threads 1,2
 
 wheel: $(VENV)/stubs
 	$(RUN) -m edgerun_packaging.zig host

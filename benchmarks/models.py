@@ -1,10 +1,12 @@
-"""The benchmark rows: files under $EDGERUN_CORPUS/models and $EDGERUN_BENCH_MODELS, with the shapes to bind."""
+"""The benchmark rows: the shipped example, files under $EDGERUN_CORPUS/models and $EDGERUN_BENCH_MODELS."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,10 @@ class BenchModel:
     """Integer inputs: [low, high) of their values."""
 
     def path(self) -> Path | None:
-        """Where the file is, or None when neither folder has it."""
+        """Where the file is, or None when neither the repository nor one of the folders has it."""
+        shipped = ROOT / self.file
+        if shipped.exists():
+            return shipped
         for variable, sub in (("EDGERUN_BENCH_MODELS", ""), ("EDGERUN_CORPUS", "models")):
             root = os.environ.get(variable)
             if root:
@@ -43,6 +48,7 @@ def _text(name: str, file: str, length: int) -> BenchModel:
 
 
 MODELS: tuple[BenchModel, ...] = (
+    BenchModel("digits", "examples/digits/digits.onnx", {"image": (1, 1, 8, 8)}),
     _image("mobilenet_v2", "classic/mobilenet_v2_ts.onnx"),
     _image("squeezenet", "classic/squeezenet1_1_ts.onnx"),
     _image("mobilenet_v3_l", "classic/mobilenet_v3_large_ts.onnx"),
