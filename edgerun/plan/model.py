@@ -47,12 +47,13 @@ class PlanTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A kernel call. Tensors by index, -1 = absent. Parameters are words: int, float (by bits) or Dim (patched)."""
+    """A kernel call. Tensors by index, -1 = absent. Parameters are words: int, float (by bits), Dim (patched) or
+    a text (its place)."""
 
     kernel: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    params: tuple[int | float | DimLike, ...] = ()
+    params: tuple[int | float | DimLike | str, ...] = ()
     name: str = ""
     scratch: int = 0
     scratch_bytes: int = 0

@@ -200,7 +200,22 @@ class PlanReader:
         lists = sum(r[2] + r[3] for r in records)
         params = sum(r[6] for r in records if r[8])
         _require(max(lists, params) <= len(self.words), "nodes share their lists of tensors or parameters")
-        return [self._node(r, kernels) for r in records]
+        nodes = [self._node(r, kernels) for r in records]
+        for index, node in enumerate(nodes):
+            self._check_flow(node, len(nodes) - 1 - index)
+        return nodes
+
+    def _check_flow(self, node: NodeRecord, following: int) -> None:
+        """What the interpreter relies on when it passes over nodes or ends a run."""
+        what, shape = f"node {node.name!r}", (len(node.inputs), len(node.outputs), len(node.params), len(node.patches))
+        if node.kernel == "skip_unless":
+            _require(shape == (1, 0, 2, 0) and node.inputs[0] >= 0, f"{what} does not take a flag and two numbers")
+            _require(node.params[0] in (0, 1), f"{what} wants {node.params[0]}, a flag is 0 or 1")
+            _require(0 <= node.params[1] <= following, f"{what} passes over {node.params[1]} nodes, {following} follow")
+        elif node.kernel == "fail":
+            _require(shape == (0, 0, 1, 0), f"{what} has more than a message")
+            _require(node.params[0] >= 0, f"the message of {what} lies outside the strings")
+            self._text(node.params[0], f"the error of {what}")
 
     def _node(self, record: tuple[int, ...], kernels: list[str]) -> NodeRecord:
         kernel, max_threads, n_in, n_out, io, param, n_param, patch, n_patch, name_at, scratch, size = record

@@ -151,6 +151,8 @@ class _Writer:
             if isinstance(p, Dim):
                 patches += [index, self.dims.number(p)]
                 values.append(0)
+            elif isinstance(p, str):
+                values.append(self.strings.offset(p))
             else:
                 values.append(_word(p, n.name))
         params, patch = self._words(values), self._words(patches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgerun.backends.native.lowering import NativeNode
+from edgerun.backends.native.lowering import SKIP, NativeNode
 from edgerun.dims import Bounds, DimLike, bounds, product
 from edgerun.errors import PlanError
 from edgerun.plan.layout import aligned
@@ -61,11 +61,13 @@ def plan_memory(
     share: bool = True,
 ) -> MemoryPlan:
     """Place everything for the largest sizes that the bounds of the symbols allow; in the given order, or in one that
-    needs clearly less memory (`order` tells).
+    needs clearly less memory (`order` tells). With branches the order stays as given.
 
     Raises PlanError when a size has no bound or a tensor is read before it is computed.
     """
     given = _plan_in_order(nodes, tensors, inputs, outputs, symbols, share)
+    if any(n.kernel == SKIP for n in nodes):
+        return given
     order = order_for_memory(nodes, {n: given.places[n].bytes for n in given.places}, outputs)
     if order == list(range(len(nodes))) or len(order) != len(nodes):
         return given

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.native.binding import NativeModel, host_arch
-from edgerun.backends.native.lowering import Lowering, NativeNode
+from edgerun.backends.native.lowering import SKIP, Lowering, NativeNode, Param
 from edgerun.dims import DimLike, free_symbols, shape_text
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Graph
@@ -156,8 +156,16 @@ class _Assembler:
         outputs = tuple(self._number(t) for t in node.outputs)
         scratch, size = self.memory.scratch.get(index, (0, 0))
         return PlanNode(
-            node.kernel, inputs, outputs, tuple(node.params), node.name, scratch, size, node.max_threads
+            node.kernel, inputs, outputs, self._params(index, node), node.name, scratch, size, node.max_threads
         )  # fmt: skip
+
+    def _params(self, index: int, node: NativeNode) -> tuple[Param, ...]:
+        """The parameters; nodes that are passed over count only where they became nodes of the plan."""
+        if node.kernel != SKIP:
+            return tuple(node.params)
+        wanted, count = node.params
+        assert isinstance(count, int)
+        return wanted, sum(index < i <= index + count for i in self.memory.order)
 
 
 # -- running

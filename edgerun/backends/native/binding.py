@@ -19,9 +19,9 @@ import numpy as np
 
 from edgerun import machine
 from edgerun.dtypes import DType, from_code
-from edgerun.errors import BackendUnavailable, EdgerunError, PlanError, UnsupportedError, UsageError
+from edgerun.errors import BackendUnavailable, EdgerunError, PlanError, ShapeError, UnsupportedError, UsageError
 
-_OK, _BAD_PLAN, _NO_MEMORY, _BAD_ARGUMENT, _UNSUPPORTED = range(5)
+_OK, _BAD_PLAN, _NO_MEMORY, _BAD_ARGUMENT, _UNSUPPORTED, _FAILED = range(6)
 MAX_THREADS = 64
 
 
@@ -56,6 +56,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "er_node_name": (c_char_p, (_MODEL, c_int)),
     "er_node_kernel": (c_char_p, (_MODEL, c_int)),
     "er_node_seconds": (c_double, (_MODEL, c_int)),
+    "er_node_ran": (c_int, (_MODEL, c_int)),
     "er_node_output_info": (c_int, (_MODEL, c_int, c_int, POINTER(_IoInfo))),
     "er_profile": (None, (_MODEL, c_int)),
     "er_watch": (c_int, (_MODEL, c_int, c_int, c_void_p, c_size_t)),
@@ -168,6 +169,8 @@ def _raise(status: int, error: bytes | None) -> None:
         raise UsageError(text)
     if status == _UNSUPPORTED:
         raise UnsupportedError(text)
+    if status == _FAILED:
+        raise ShapeError(text)
     raise EdgerunError(text)
 
 
@@ -257,7 +260,8 @@ class NativeModel:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run once: arrays by input name to arrays (copies) by output name.
 
-        Raises UsageError for missing, unknown, mistyped or misshaped inputs.
+        Raises UsageError for missing, unknown, mistyped or misshaped inputs, ShapeError when their values lead into a
+        branch that cannot run.
         """
         self._check_open()
         arrays = self._take_inputs(inputs)
@@ -350,7 +354,10 @@ class NativeModel:
         return Port((info.name or b"").decode(errors="replace"), from_code(info.dtype), tuple(info.dim[: info.rank]))
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> list[dict[str, Any]]:
-        """Mean time of every node over `runs` runs: rows of index, node, kernel, us (microseconds), percent."""
+        """Mean time of every node over `runs` runs: rows of index, node, kernel, us (microseconds), percent.
+
+        Nodes of a branch that is not taken have 0.
+        """
         self.run(inputs)
         nodes = self.nodes
         seconds = np.zeros(len(nodes))
@@ -371,8 +378,15 @@ class NativeModel:
     def watch(self, inputs: Mapping[str, Any], index: int, k: int = 0) -> np.ndarray:
         """Output `k` of node `index`, copied right after that node ran. Runs the model once.
 
-        Raises UsageError when there is no such output.
+        Raises UsageError when there is no such output, or when the node lies in a branch that is not taken.
         """
+        found = self._watch(inputs, index, k)
+        if found is None:
+            raise UsageError(f"node {index} did not run: it lies in a branch that is not taken with these inputs")
+        return found
+
+    def _watch(self, inputs: Mapping[str, Any], index: int, k: int) -> np.ndarray | None:
+        """See watch; None when the node did not run."""
         self._check_open()
         shapes = [a.shape for a in self._take_inputs(inputs)]
         if shapes != self._bound_shapes:
@@ -387,18 +401,22 @@ class NativeModel:
             self.run(inputs)
         finally:
             self._lib.er_watch(self._model, 0, 0, None, 0)
+        if not self._lib.er_node_ran(self._model, index):
+            return None
         return room[: result.nbytes].view(result.dtype).reshape(port.shape)
 
     def intermediates(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Every tensor that a node computes, by name. Runs the model once for each."""
+        """Every tensor that a node computes, by name; not those of branches that are not taken.
+
+        Runs the model once for each.
+        """
         found: dict[str, np.ndarray] = {}
         for index in range(len(self.nodes)):
             k = 0
             while self.node_output(index, k) is not None:
-                value = self.watch(inputs, index, k)
-                port = self.node_output(index, k)
-                assert port is not None
-                found[port.name] = value
+                value, port = self._watch(inputs, index, k), self.node_output(index, k)
+                if value is not None and port is not None:
+                    found[port.name] = value
                 k += 1
         return found
 

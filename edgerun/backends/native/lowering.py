@@ -12,9 +12,11 @@ UnsupportedError; the driver collects the refusals of the whole graph and report
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,8 +27,13 @@ from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node, Shape, Tensor
 
-Param: TypeAlias = "int | float | DimLike"
-"""One 32-bit parameter word: int as is, float by bit pattern, Dim as a patch evaluated at every binding."""
+Param: TypeAlias = "int | float | DimLike | str"
+"""One 32-bit parameter word: int as is, float by bit pattern, Dim as a patch evaluated at every binding, str as the
+place of a text in the plan."""
+
+SKIP = "skip_unless"
+"""The kernel that passes over the nodes after it; its second parameter counts lowered nodes, those that become views
+included (the assembler counts anew). Where there is one, nodes run in the order in which they were lowered."""
 
 ARCHES = ("x86_64", "aarch64", "armv7", "riscv64", "wasm32")
 
@@ -106,6 +113,8 @@ class Lowering:
         self.tensors: dict[str, NativeTensor] = {}
         self._current: Node | None = None
         self._shared_weights: dict[tuple[str, str], str] = {}
+        self._unrolling = False
+        self._prefixes = 0
 
     # -- queries
     def tensor(self, name: str) -> Tensor | NativeTensor:
@@ -148,7 +157,13 @@ class Lowering:
         return name
 
     def weight(self, array: np.ndarray, hint: str = "weight", *, key: tuple[str, str] | None = None) -> str:
-        """Store a packed weight and return its name. Equal `key` (source tensor, packing) shares one copy."""
+        """Store a packed weight and return its name. Equal `key` (source tensor, packing) shares one copy.
+
+        While a loop is unrolled, equal bytes do so too.
+        """
+        if self._unrolling:
+            array = np.ascontiguousarray(array)
+            key = (hashlib.sha256(array.tobytes()).hexdigest(), f"{array.dtype}{array.shape}")
         if key is not None and key in self._shared_weights:
             return self._shared_weights[key]
         name = f"{hint}#{len(self.tensors)}"
@@ -157,6 +172,20 @@ class Lowering:
         if key is not None:
             self._shared_weights[key] = name
         return name
+
+    def fresh(self) -> int:
+        """Another number at every call, for names of inlined tensors."""
+        self._prefixes += 1
+        return self._prefixes
+
+    @contextmanager
+    def unrolling(self) -> Iterator[None]:
+        """Within it the same nodes are lowered again and again: their weights are stored once."""
+        before, self._unrolling = self._unrolling, True
+        try:
+            yield
+        finally:
+            self._unrolling = before
 
     def emit(
         self,
@@ -201,16 +230,22 @@ class Lowering:
             )
         )
 
+    def lower(self, node: Node) -> None:
+        """Lower one node: of the graph, or of a sub-graph that the lowering of another node inlines."""
+        outer, self._current = self._current, node
+        try:
+            find(node.op)(node, self)
+        finally:
+            self._current = outer
+
     def run(self) -> None:
         """Lower every node of the graph. Raises UnsupportedError with `problems` naming each node that cannot be."""
         problems: list[str] = []
         for node in self.graph.nodes:
-            self._current = node
             try:
-                find(node.op)(node, self)
+                self.lower(node)
             except UnsupportedError as e:
                 problems.append(f"{node.op} (node {node.name!r}): {e}")
-        self._current = None
         if problems:
             listed = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
             raise UnsupportedError(f"the native backend cannot run: {listed}", problems=problems)

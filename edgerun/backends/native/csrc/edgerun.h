@@ -12,7 +12,8 @@ typedef struct er_model er_model;
 #if defined(__GNUC__)
 #pragma GCC visibility push(default)
 #endif
-enum er_status { ER_OK = 0, ER_BAD_PLAN = 1, ER_NO_MEMORY = 2, ER_BAD_ARGUMENT = 3, ER_UNSUPPORTED = 4 };
+enum er_status { ER_OK = 0, ER_BAD_PLAN = 1, ER_NO_MEMORY = 2, ER_BAD_ARGUMENT = 3, ER_UNSUPPORTED = 4,
+                 ER_FAILED = 5 /* the model says so: its values lead where it cannot go on */ };
 
 typedef struct { const char *name; int32_t dtype, rank; int64_t dim[8]; uint64_t bytes; } er_io_info;
 
@@ -51,6 +52,9 @@ int er_node_output_info(const er_model *model, int index, int k, er_io_info *inf
 /* Copies node `index`'s output `k` (dense) right after that node ran, during every er_run (NULL: stop). One at a time;
  * `bytes` is the room at `destination`. For verify and selftest. */
 int er_watch(er_model *model, int index, int k, void *destination, size_t bytes);
+/* Whether node `index` ran in the last er_run that was profiled or watched: nodes of a branch not taken do not, their
+ * seconds are 0 and nothing is copied for a watch. */
+int er_node_ran(const er_model *model, int index);
 
 uint64_t er_arena_bytes(const er_model *model);        /* without the scratch of each thread */
 uint64_t er_plan_weight_bytes(const er_model *model);

@@ -10,6 +10,8 @@ typedef struct {
   er_call call;        /* in, out, param point into the model's tables or the plan */
   int32_t kernel;      /* in the order of kernels.def */
   int32_t max_threads; /* 0: no limit */
+  uint8_t flow;        /* enum er_flow */
+  uint8_t ran;         /* in the last profiled or watched run */
   double seconds;      /* of the last profiled run */
 } er_node;
 

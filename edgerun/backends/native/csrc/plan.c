@@ -189,6 +189,29 @@ static int check_kernels(const er_plan *p) {
   return ER_OK;
 }
 
+/* What the interpreter relies on when it passes over nodes or ends a run: their own kernels cannot see the plan. */
+static int check_flow(const er_plan *p, uint32_t i) {
+  const er_pnode *n = &p->nodes[i];
+  const char *name = er_plan_text(p, n->name);
+  const int32_t *param = n->n_param ? p->words + n->param : NULL;
+  switch (er_kernel_flow(er_plan_text(p, p->kernels[n->kernel]))) {
+    case ER_FLOW_NONE: break;
+    case ER_FLOW_SKIP:
+      REQUIRE(n->n_in == 1 && n->n_out == 0 && p->words[n->io] >= 0 && n->n_param == 2 && n->n_patch == 0,
+              "node '%.80s' does not take a flag and two numbers", name);
+      REQUIRE(param[0] == 0 || param[0] == 1, "node '%.80s' wants %d, a flag is 0 or 1", name, param[0]);
+      REQUIRE(param[1] >= 0 && (uint32_t)param[1] < p->n_nodes - i, "node '%.80s' passes over %d nodes, %u follow",
+              name, param[1], p->n_nodes - i - 1);
+      break;
+    case ER_FLOW_FAIL:
+      REQUIRE(n->n_in == 0 && n->n_out == 0 && n->n_param == 1 && n->n_patch == 0,
+              "node '%.80s' has more than a message", name);
+      REQUIRE(param[0] >= 0 && (uint32_t)param[0] < p->n_strings && (p->strings[param[0]] & 0xc0) != 0x80,
+              "the message of node '%.80s' lies outside the strings or starts inside a character", name);
+  }
+  return ER_OK;
+}
+
 /* The records of one node, and that what it reads exists by then. `state`, by tensor: */
 enum { UNWRITTEN = 0, WRITTEN = 1, FROM_OUTSIDE = 2 /* an input, a weight or a view */ };
 
@@ -210,6 +233,7 @@ static int check_node(const er_plan *p, uint32_t i, uint8_t *state) {
   REQUIRE(n->scratch % ALIGNMENT == 0 && n->scratch <= p->header->arena_bytes &&
               n->scratch_bytes <= p->header->arena_bytes - n->scratch,
           "the scratch of node '%.80s' lies outside the arena", name);
+  CHECK(check_flow(p, i));
   for (uint32_t k = 0; k < (uint32_t)n->n_in + n->n_out; k++) {
     int32_t t = p->words[n->io + k];
     int is_output = k >= n->n_in;

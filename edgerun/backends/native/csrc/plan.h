@@ -41,4 +41,7 @@ extern const char *const er_kernel_names[]; /* in the order of kernels.def */
 extern const er_check_fn er_check_functions[];
 int er_kernel_count(void);
 int er_kernel_find(const char *name); /* -1 when there is none */
+/* Kernels on which the interpreter acts itself. */
+enum er_flow { ER_FLOW_NONE = 0, ER_FLOW_SKIP = 1 /* skip_unless */, ER_FLOW_FAIL = 2 /* fail */ };
+enum er_flow er_kernel_flow(const char *name);
 #endif

@@ -53,6 +53,7 @@ static void fill_nodes(er_model *m) {
     const er_pnode *record = &p->nodes[i];
     er_node *n = &m->nodes[i];
     n->kernel = er_kernel_find(er_plan_text(p, p->kernels[record->kernel]));
+    n->flow = (uint8_t)er_kernel_flow(er_kernel_names[n->kernel]);
     n->max_threads = record->max_threads;
     n->call = (er_call){.in = views, .out = views + record->n_in, .n_in = record->n_in, .n_out = record->n_out};
     n->call.param = p->words + record->param;
@@ -227,14 +228,44 @@ static void copy_dense(const er_view *v, uint8_t *to) {
   for (size_t r = 0; r < rows && width; r++) memcpy(to + r * width, (const uint8_t *)v->data + r * stride, width);
 }
 
-static void run_observed(er_model *m) {
+/* How many nodes to pass over after this skip_unless; within the plan (plan.c). */
+static uint32_t nodes_skipped(const er_node *n) {
+  int flag = *(const uint8_t *)n->call.in[0].data != 0;
+  return flag == n->call.param[0] ? 0 : (uint32_t)n->call.param[1];
+}
+
+static int refuse_at(const er_model *m, uint32_t i) {
+  const er_plan *p = &m->plan;
+  return er_refuse(ER_FAILED, "node '%.80s': %.300s", er_plan_text(p, p->nodes[i].name),
+                   er_plan_text(p, (uint32_t)m->nodes[i].call.param[0]));
+}
+
+static int run_plain(er_model *m) {
   for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
     er_node *n = &m->nodes[i];
-    double start = m->profile ? seconds_now() : 0;
-    run_node(m, n);
-    if (m->profile) n->seconds = seconds_now() - start;
-    if (m->watch_to && m->watch_node == (int)i) copy_dense(&n->call.out[m->watch_output], m->watch_to);
+    if (n->flow == ER_FLOW_NONE) run_node(m, n);
+    else if (n->flow == ER_FLOW_SKIP) i += nodes_skipped(n);
+    else return refuse_at(m, i);
   }
+  return ER_OK;
+}
+
+static int run_observed(er_model *m) {
+  for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
+    m->nodes[i].ran = 0;
+    if (m->profile) m->nodes[i].seconds = 0;
+  }
+  for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
+    er_node *n = &m->nodes[i];
+    if (n->flow == ER_FLOW_FAIL) return refuse_at(m, i);
+    double start = m->profile ? seconds_now() : 0;
+    if (n->flow == ER_FLOW_NONE) run_node(m, n);
+    if (m->profile) n->seconds = seconds_now() - start;
+    n->ran = 1;
+    if (n->flow == ER_FLOW_SKIP) i += nodes_skipped(n);
+    else if (m->watch_to && m->watch_node == (int)i) copy_dense(&n->call.out[m->watch_output], m->watch_to);
+  }
+  return ER_OK;
 }
 
 int er_run(er_model *m, const char **error) {
@@ -246,11 +277,9 @@ int er_run(er_model *m, const char **error) {
                      error);
   }
   er_float_mode floats = er_flush_denormals();
-  if (m->profile || m->watch_to) run_observed(m);
-  else
-    for (uint32_t i = 0; i < m->plan.n_nodes; i++) run_node(m, &m->nodes[i]);
+  int status = m->profile || m->watch_to ? run_observed(m) : run_plain(m);
   er_restore_floats(floats);
-  return explain(ER_OK, error);
+  return explain(status, error);
 }
 
 /* -- settings and inspection */
@@ -275,6 +304,7 @@ const char *er_node_name(const er_model *m, int index) {
 const char *er_node_kernel(const er_model *m, int index) {
   return has_node(m, index) ? er_kernel_names[m->nodes[index].kernel] : "";
 }
+int er_node_ran(const er_model *m, int index) { return has_node(m, index) && m->nodes[index].ran; }
 double er_node_seconds(const er_model *m, int index) { return has_node(m, index) ? m->nodes[index].seconds : 0; }
 void er_profile(er_model *m, int on) { m->profile = on; }
 

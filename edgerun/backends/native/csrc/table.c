@@ -21,6 +21,10 @@ int er_kernel_find(const char *name) {
   return -1;
 }
 
+enum er_flow er_kernel_flow(const char *name) {
+  return !strcmp(name, "skip_unless") ? ER_FLOW_SKIP : !strcmp(name, "fail") ? ER_FLOW_FAIL : ER_FLOW_NONE;
+}
+
 const char *er_kernel_name(int index) {
   return index < 0 || index >= er_kernel_count() ? NULL : er_kernel_names[index];
 }

@@ -19,6 +19,7 @@
 #include "scatter.c"
 #include "gather.c"
 #include "index.c"
+#include "control.c"
 #include "argreduce.c"
 #include "conv_direct.c"
 #ifdef __clang__
