@@ -41,7 +41,7 @@ def run(case: Case, backend: str, *, optimize: bool = True, limit: float = 20.0)
     try:
         prepared = EdgerunBackend.prepare(case.model, backend=backend, optimize=optimize)
         for inputs, expected in case.data():
-            results = list(prepared.run(_given(case, inputs)))
+            results = list(prepared.run(given(case, inputs)))
             problem = compare(expected, results, case.rtol, case.atol)
             if problem:
                 return Verdict("fail", problem)
@@ -57,7 +57,7 @@ def run(case: Case, backend: str, *, optimize: bool = True, limit: float = 20.0)
         signal.signal(signal.SIGALRM, previous)
 
 
-def _given(case: Case, inputs: list[Any]) -> list[Any]:
+def given(case: Case, inputs: list[Any]) -> list[Any]:
     """The inputs without those that merely repeat an initialiser."""
     constants = {t.name for t in case.model.graph.initializer}
     names = [v.name for v in case.model.graph.input]
