@@ -70,7 +70,7 @@ def gcc_fuzzer(out: Path) -> None:
 
 
 def copy_plans(folder: Path) -> list[Path]:
-    """Plans that use every part of the format, with the kernel copy_bytes alone."""
+    """Plans that use every part of the format, with the kernel copy_bytes and those of control flow."""
     n = symbol("N")
     arch = host_arch()
     f32 = DType.F32
@@ -112,8 +112,31 @@ def copy_plans(folder: Path) -> list[Path]:
         outputs=[(2, "z"), (0, "same")],
         arena_bytes=4096,
     )
+    branches = Plan(
+        arch,
+        tensors=[
+            PlanTensor("flag", DType.BOOL, (1,), Space.ARENA, 0, 1),
+            PlanTensor("bad", DType.BOOL, (), Space.ARENA, 64, 1),
+            PlanTensor("x", f32, (2, 3), Space.ARENA, 128, 24),
+            PlanTensor("a", f32, (6,), Space.ARENA, 192, 24),
+            PlanTensor("b", f32, (6,), Space.ARENA, 256, 24),
+            PlanTensor("y", f32, (6,), Space.ARENA, 192, 24),
+        ],
+        nodes=[
+            PlanNode("skip_unless", (1,), (), (1, 1), "guard"),
+            PlanNode("fail", (), (), ("nothing fits",), "stop"),
+            PlanNode("skip_unless", (0,), (), (1, 1), "then"),
+            PlanNode("copy_bytes", (2,), (3,), (), "first"),
+            PlanNode("skip_unless", (0,), (), (0, 1), "else"),
+            PlanNode("copy_bytes", (2,), (4,), (), "second"),
+            PlanNode("select", (0, 3, 4), (5,), (), "either"),
+        ],
+        inputs=[(0, "flag"), (1, "bad"), (2, "x")],
+        outputs=[(5, "y")],
+        arena_bytes=320,
+    )
     paths = []
-    for name, plan in (("fixed", fixed), ("free", free)):
+    for name, plan in (("fixed", fixed), ("free", free), ("branches", branches)):
         path = folder / f"{name}.plan"
         path.write_bytes(write(plan))
         paths.append(path)

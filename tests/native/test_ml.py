@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from edgerun.backends.numpy.registry import find
-from edgerun.dtypes import DType
-from edgerun.graph import Graph, Node
-from tests.native.kernel_harness import run_graph, run_op
+from tests.native.kernel_harness import run_op
 
 
 def _forest(
@@ -52,21 +50,3 @@ def test_trees(aggregate: str, dtype: Any) -> None:
         attrs = {"width": width, "aggregate": aggregate}
         (y,) = run_op("tree_ensemble", inputs, attrs, constant=range(1, 11))
         np.testing.assert_allclose(y, find("tree_ensemble")(*inputs, **attrs), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_conditional(taken: bool) -> None:
-    graph = Graph(inputs=["c", "x"], outputs=["y"])
-    graph.add_tensor("c", DType.BOOL, (1,))
-    graph.add_tensor("x", DType.F32, (2, 3))
-    graph.add_tensor("y", DType.F32, (2, 3))
-    branches = []
-    for function in ("exp", "neg"):
-        branch = Graph(outputs=["r"])
-        branch.add_tensor("r", DType.F32, (2, 3))
-        branch.nodes.append(Node("elementwise", ["x"], ["r"], {"program": ((function, DType.F32, 0),)}, function))
-        branches.append(branch)
-    graph.nodes.append(Node("if", ["c"], ["y"], {"then_branch": branches[0], "else_branch": branches[1]}, "choice"))
-    x = np.random.default_rng(1).normal(size=(2, 3)).astype(np.float32)
-    (y,) = run_graph(graph, {"c": np.array([taken]), "x": x})
-    np.testing.assert_allclose(y, np.exp(x) if taken else -x, rtol=1e-6)

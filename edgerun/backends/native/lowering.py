@@ -161,13 +161,12 @@ class Lowering:
 
         While a loop is unrolled, equal bytes do so too.
         """
+        array = np.asarray(array, order="C")
         if self._unrolling:
-            array = np.ascontiguousarray(array)
             key = (hashlib.sha256(array.tobytes()).hexdigest(), f"{array.dtype}{array.shape}")
         if key is not None and key in self._shared_weights:
             return self._shared_weights[key]
         name = f"{hint}#{len(self.tensors)}"
-        array = np.ascontiguousarray(array)
         self.tensors[name] = NativeTensor(name, from_numpy(array.dtype), tuple(array.shape), array)
         if key is not None:
             self._shared_weights[key] = name

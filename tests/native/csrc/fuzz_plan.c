@@ -101,7 +101,8 @@ static int try_plan(const uint8_t *plan, uint32_t bytes) {
     for (int round = 0; round < 2; round++) {
       if (bind_some(m)) break;
       fill_inputs(m);
-      if (er_run(m, NULL)) abort();
+      int ran = er_run(m, NULL);
+      if (ran && ran != ER_FAILED) abort();
       accepted = 1;
     }
     for (int i = 0; i < er_output_count(m); i++) er_output_info(m, i, &info);
