@@ -32,9 +32,17 @@ def gather_elements(x: TensorType, indices: TensorType, *, axis: int) -> TensorT
     """out[i, j, ...] = x[i, indices[i, j, ...], ...] with the index in place of axis `axis`; shape of `indices`."""
     _check_index(indices)
     if x.shape is not None and indices.shape is not None:
-        require(len(x.shape) == len(indices.shape), f"gather_elements of {x} by {indices}")
-        normalize_axis(axis, len(x.shape))
+        _check_places(x, indices, axis)
     return TensorType(x.dtype, indices.shape)
+
+
+def _check_places(x: TensorType, indices: TensorType, axis: int) -> None:
+    """Indices have the rank of x, and along the other axes at most its size."""
+    require(x.rank == indices.rank, f"{indices} names elements of {x}: the ranks differ")
+    axis = normalize_axis(axis, x.rank)
+    for i, (length, size) in enumerate(zip(x.dims, indices.dims, strict=True)):
+        known = isinstance(length, int) and isinstance(size, int)
+        require(i == axis or not known or size <= length, f"{indices} leaves axis {i} of {x}")
 
 
 @op("gather")
@@ -64,9 +72,8 @@ def scatter_elements(
     """
     _check_scatter(x, indices, updates, reduction)
     if x.shape is not None and indices.shape is not None and updates.shape is not None:
-        require(len(x.shape) == len(indices.shape), f"scatter_elements of {x} by {indices}")
+        _check_places(x, indices, axis)
         _agree(indices.shape, updates.shape, "indices and updates")
-        normalize_axis(axis, len(x.shape))
     return x.like()
 
 
@@ -77,7 +84,7 @@ def scatter_nd(x: TensorType, indices: TensorType, updates: TensorType, *, reduc
     if x.shape is not None and indices.shape is not None and updates.shape is not None and indices.shape:
         depth = indices.shape[-1]
         if isinstance(depth, int):
-            require(depth <= len(x.shape), f"scatter_nd of {x} by {indices}")
+            require(1 <= depth <= len(x.shape), f"scatter_nd of {x} by {indices}")
             _agree((*indices.shape[:-1], *x.shape[depth:]), updates.shape, "index tuples and updates")
     return x.like()
 

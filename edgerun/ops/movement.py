@@ -148,7 +148,8 @@ def slice_(
 ) -> TensorType:
     """Take regular parts: `ranges` holds (axis, start, size, step) with start inside the axis; other axes are whole.
 
-    The tensor form follows ONNX Slice: negative and out-of-range ends, negative steps.
+    The tensor form follows ONNX Slice: bounds count from the end when negative and are clamped to the axis (see
+    `slice_range`), steps may be negative, an axis is named at most once.
     """
     if x.shape is None:
         return x.like()
@@ -167,21 +168,34 @@ def slice_(
         if axes is not None or starts.shape is None or not is_static(starts.shape):
             return x.like(tuple(fresh_symbol("slice") for _ in result))
         chosen = np.arange(int(starts.shape[0]))
-    for i, axis in enumerate(int(a) for a in chosen):
-        axis = normalize_axis(axis, len(result))
+    places = [normalize_axis(int(a), len(result)) for a in chosen]
+    require(len(set(places)) == len(places), f"slice names an axis twice: {chosen.tolist()}")
+    for i, axis in enumerate(places):
         size = result[axis]
         stride = 1 if steps is None else None if values[3] is None else int(values[3][i])
         if values[0] is not None and values[1] is not None and stride is not None and isinstance(size, int):
-            part = slice(*_python_slice(int(values[0][i]), int(values[1][i]), stride))
-            result[axis] = len(range(*part.indices(size)))
+            result[axis] = slice_range(size, int(values[0][i]), int(values[1][i]), stride)[1]
         else:
             result[axis] = fresh_symbol("slice")
     return x.like(tuple(result))
 
 
-def _python_slice(start: int, end: int, step: int) -> tuple[int, int | None, int]:
-    """ONNX start and end as a Python slice: an end below every index means "to the very front" for negative steps."""
-    return start, (None if step < 0 and end < -(1 << 31) else end), step
+def slice_range(length: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """(first index, count) of an ONNX slice of an axis. Raises ShapeError for a step of zero.
+
+    A start before the axis is clamped to its first element for steps of either sign. (Python gives an empty slice when
+    the step is negative.)
+    """
+    require(step != 0, "the step of a slice is zero")
+    if length == 0:
+        return 0, 0
+    first = start + length if start < 0 else start
+    last = end + length if end < 0 else end
+    if step > 0:
+        first, last = min(max(first, 0), length), min(max(last, 0), length)
+    else:
+        first, last = min(max(first, 0), length - 1), min(max(last, -1), length - 1)
+    return first, len(range(first, last, step))
 
 
 def _check_range(length: DimLike, start: DimLike, size: DimLike, step: int, axis: int) -> None:
@@ -200,7 +214,7 @@ def pad(
     widths: tuple[tuple[DimLike, DimLike], ...] | None = None,
     mode: str = "constant",
 ) -> TensorType:
-    """Add (or, where negative, remove) elements before and after each axis.
+    """Add (or, where negative, remove) elements before and after each axis; removal comes first.
 
     `widths` holds (before, after) per axis. mode: constant (`value`, default 0), reflect, edge, wrap.
     """
@@ -213,12 +227,20 @@ def pad(
     require(len(widths) == len(x.shape), f"{len(widths)} pads for {x}")
     result = []
     for d, (before, after) in zip(x.shape, widths, strict=True):
-        size = d + before + after
-        require(not isinstance(size, int) or size >= 0, f"padding {x} by {before} and {after} leaves less than nothing")
-        if mode == "reflect" and isinstance(d, int) and isinstance(before, int) and isinstance(after, int):
-            require(max(before, after) < max(d, 1) or d == 0, f"reflection by {max(before, after)} of {d} elements")
-        result.append(size)
+        if isinstance(d, int) and isinstance(before, int) and isinstance(after, int):
+            check_pad(d, before, after, mode)
+        result.append(d + before + after)
     return x.like(tuple(result))
+
+
+def check_pad(length: int, before: int, after: int, mode: str) -> None:
+    """Raise ShapeError when an axis cannot be cropped or padded so."""
+    kept = length + min(before, 0) + min(after, 0)
+    require(kept >= 0, f"padding {length} elements by {before} and {after} leaves less than nothing")
+    if mode != "constant" and max(before, after) > 0:
+        require(kept > 0, f"mode {mode} has nothing to repeat: no element is left of {length}")
+        fits = mode != "reflect" or max(before, after) < kept
+        require(fits, f"reflection by {max(before, after)} of {kept} elements")
 
 
 @op("movement")
@@ -229,6 +251,7 @@ def tile(x: TensorType, repeats: TensorType | None = None, *, times: tuple[DimLi
     if times is None:
         return x.like(tuple(fresh_symbol("tile") for _ in x.shape))
     require(len(times) == len(x.shape), f"{len(times)} repeats for {x}")
+    require(all(not isinstance(t, int) or t >= 0 for t in times), f"a negative count of repeats: {times}")
     return x.like(tuple(d * t for d, t in zip(x.shape, times, strict=True)))
 
 

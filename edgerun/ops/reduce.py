@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgerun.dims import is_static
 from edgerun.dtypes import DType
 from edgerun.graph import Shape
@@ -33,7 +35,7 @@ def reduce(
     if x.shape is None:
         return x.like()
     if over is None:
-        value = static_value(axes) if axes is not None else None
+        value = static_value(axes) if axes is not None else np.zeros(0, np.int64)
         if value is None:
             if keepdims:
                 return x.like(tuple(fresh_symbol("reduce") for _ in x.shape))

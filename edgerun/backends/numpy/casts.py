@@ -18,8 +18,8 @@ SMALL_FLOATS = {
 def convert(x: Array, dtype: DType, function: str = "cast") -> Array:
     """`x` as `dtype`. `function`: cast, cast_wrap, cast_up or cast_down of edgerun.ops.elementwise.SCALARS.
 
-    Float to integer truncates and saturates (below 8 bits: wraps), NaN gives 0; integer to narrower integer wraps; to
-    bool: not zero.
+    Float to integer truncates and saturates (below 8 bits: 0 for what does not fit), NaN gives 0; integer to narrower
+    integer wraps; to bool: not zero.
     Raises ShapeError for text that is no number.
     """
     source = from_numpy(x.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 
 from edgerun.backends.numpy.registry import kernel
 from edgerun.errors import ShapeError
+from edgerun.ops.registry import normalize_axis
 
 Array = np.ndarray
 
@@ -21,6 +22,7 @@ def _in_range(indices: Array, length: int) -> Array:
 @kernel("gather")
 def gather(x: Array, indices: Array, *, axis: int) -> Array:
     """See edgerun.ops.gather.gather."""
+    axis = normalize_axis(axis, x.ndim)
     places = _in_range(indices.astype(np.int64), x.shape[axis])
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     # Flat indices: NumPy would return a scalar, not an array, for a rank-0 index.
@@ -35,6 +37,8 @@ def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
 
 def _element_index(indices: Array, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
     """Full index of every element that an *_elements op names."""
+    if len(indices.shape) != len(shape):
+        raise ShapeError(f"indices of shape {indices.shape} name elements of shape {shape}: the ranks differ")
     index = list(np.meshgrid(*(np.arange(n) for n in indices.shape), indexing="ij", sparse=True))
     index[axis] = _in_range(indices.astype(np.int64), shape[axis])
     return tuple(index)
@@ -72,6 +76,8 @@ def _scatter(x: Array, index: tuple[Any, ...], updates: Array, reduction: str) -
 @kernel("scatter_elements")
 def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int, reduction: str = "none") -> Array:
     """See edgerun.ops.gather.scatter_elements."""
+    if updates.shape != indices.shape:  # NumPy would broadcast
+        raise ShapeError(f"updates of shape {updates.shape} for indices of shape {indices.shape}")
     return _scatter(x, _element_index(indices, x.shape, axis), updates, reduction)
 
 
@@ -81,6 +87,9 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
     index = tuple(_tuples(indices, x.shape))
     if not index:
         raise ShapeError("scatter_nd with index tuples of length 0")
+    expected = (*indices.shape[:-1], *x.shape[indices.shape[-1] :])
+    if updates.shape != expected:  # NumPy would broadcast
+        raise ShapeError(f"updates of shape {updates.shape}, expected {expected}")
     return _scatter(x, index, updates, reduction)
 
 
@@ -116,7 +125,8 @@ def trilu(x: Array, k: Array | None = None, *, upper: bool) -> Array:
     shift = 0 if k is None else int(k.reshape(()))
     rows, columns = x.shape[-2:]
     distance = np.arange(columns) - np.arange(rows)[:, None]
-    return np.where(distance >= shift if upper else distance <= shift, x, np.zeros((), x.dtype))
+    empty = np.array("", object) if x.dtype == object else np.zeros((), x.dtype)
+    return np.where(distance >= shift if upper else distance <= shift, x, empty)
 
 
 @kernel("reverse_sequence")

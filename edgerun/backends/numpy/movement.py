@@ -8,6 +8,8 @@ import numpy as np
 
 from edgerun.backends.numpy.registry import kernel
 from edgerun.errors import ShapeError
+from edgerun.ops.movement import check_pad, slice_range
+from edgerun.ops.registry import normalize_axis
 
 Array = np.ndarray
 
@@ -65,15 +67,12 @@ def slice_(
         chosen = range(len(starts)) if axes is None else axes.tolist()
         strides = [1] * len(starts) if steps is None else steps.tolist()
         for start, end, axis, step in zip(starts.tolist(), ends.tolist(), chosen, strides, strict=True):
-            if step == 0:
-                raise ShapeError("the step of a slice is zero")
-            size = x.shape[axis]
-            if step > 0:
-                index[axis] = slice(start, end, step)
-            else:
-                first = min(start + size if start < 0 else start, size - 1)
-                last = max(end + size, -1) if end < 0 else end
-                index[axis] = slice(first, last if last >= 0 else None, step) if first >= 0 else slice(0, 0)
+            place = normalize_axis(axis, x.ndim)
+            if index[place] != slice(None):
+                raise ShapeError(f"slice names axis {axis} twice")
+            first, size = slice_range(x.shape[place], start, end, step)
+            last = first + size * step
+            index[place] = slice(first, last if last >= 0 else None, step) if size else slice(0, 0)
     return x[tuple(index)].copy()
 
 
@@ -90,10 +89,14 @@ def pad(
     """See edgerun.ops.movement.pad."""
     if widths is None:
         assert pads is not None
-        chosen = list(range(x.ndim)) if axes is None else [int(a) % x.ndim for a in axes.tolist()]
+        chosen = list(range(x.ndim)) if axes is None else [normalize_axis(a, x.ndim) for a in axes.tolist()]
         amounts = pads.tolist()
+        if len(amounts) != 2 * len(chosen):
+            raise ShapeError(f"{len(amounts)} pads for {len(chosen)} axes")
         table = {a: (amounts[i], amounts[i + len(chosen)]) for i, a in enumerate(chosen)}
         widths = [table.get(a, (0, 0)) for a in range(x.ndim)]
+    for size, (before, after) in zip(x.shape, widths, strict=True):
+        check_pad(size, before, after, mode)
     keep = tuple(slice(max(-b, 0), x.shape[i] - max(-a, 0)) for i, (b, a) in enumerate(widths))
     cropped = x[keep]
     grow = [(max(b, 0), max(a, 0)) for b, a in widths]
@@ -115,7 +118,10 @@ def pad(
 @kernel("tile")
 def tile(x: Array, repeats: Array | None = None, *, times: Any = None) -> Array:
     """See edgerun.ops.movement.tile."""
-    return np.tile(x, tuple(int(r) for r in repeats.tolist()) if repeats is not None else times)
+    counts = times if repeats is None else tuple(repeats.tolist())
+    if len(counts) != x.ndim or any(c < 0 for c in counts):
+        raise ShapeError(f"repeats {list(counts)} for shape {x.shape}")
+    return np.tile(x, counts)
 
 
 @kernel("shape")

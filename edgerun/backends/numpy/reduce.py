@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from edgerun.backends.numpy.casts import convert
 from edgerun.backends.numpy.registry import kernel
 from edgerun.dims import Dim, product
 from edgerun.dtypes import from_numpy
 from edgerun.errors import ShapeError
+from edgerun.ops.registry import normalize_axis
 
 Array = np.ndarray
 
@@ -29,7 +31,7 @@ def reduce(
         over = () if axes is None else tuple(int(a) for a in axes.reshape(-1).tolist())
         if not over and not noop_with_empty_axes:
             over = tuple(range(x.ndim))
-    over = tuple(a % x.ndim for a in over) if x.ndim else ()
+    over = tuple(sorted({normalize_axis(a, x.ndim) for a in over})) if x.ndim else ()
     if x.dtype == object:
         return _reduce_dims(x, kind, over, keepdims)
     if not over and kind in ("sum", "mean", "max", "min", "prod"):
@@ -57,8 +59,6 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
     elif kind == "mean":
         count = int(np.prod([x.shape[a] for a in over]))
         result = wide.sum(**options) / np.asarray(count, wide.dtype)
-        if x.dtype.kind in "iu" and count:
-            result = np.trunc(result)
     elif kind == "prod":
         result = wide.prod(**options)
     elif kind == "l1":
@@ -73,7 +73,13 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
         largest = wide.max(axis=over, keepdims=True, initial=-np.inf)
         shift = np.where(np.isfinite(largest), largest, 0)
         result = np.log(np.exp(wide - shift).sum(**options)) + (shift if keepdims else np.squeeze(shift, over))
-    return np.asarray(result).astype(x.dtype, copy=False)
+    return _narrow(np.asarray(result), x)
+
+
+def _narrow(result: Array, x: Array) -> Array:
+    """In the type of x: floats round; to integers, integers wrap and floats truncate and saturate, NaN gives 0."""
+    dtype = from_numpy(x.dtype)
+    return convert(result, dtype) if dtype.is_integer else result.astype(x.dtype, copy=False)
 
 
 def _extreme(x: Array, kind: str, options: dict[str, Any]) -> Array:
@@ -89,7 +95,7 @@ def _extreme(x: Array, kind: str, options: dict[str, Any]) -> Array:
         initial = limits.min if kind == "max" else limits.max
     if wide.dtype.kind == "b":
         function = np.logical_or if kind == "max" else np.logical_and
-    return np.asarray(function.reduce(wide, initial=initial, **options)).astype(x.dtype, copy=False)
+    return _narrow(np.asarray(function.reduce(wide, initial=initial, **options)), x)
 
 
 def _reduce_dims(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array:

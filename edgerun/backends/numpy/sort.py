@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.numpy.registry import kernel
+from edgerun.errors import ShapeError
 
 Array = np.ndarray
 
@@ -23,6 +24,8 @@ def topk(
 ) -> tuple[Array, Array]:
     """See edgerun.ops.sort.topk."""
     wanted = int(k.reshape(())) if k is not None else int(count)
+    if not 0 <= wanted <= x.shape[axis]:
+        raise ShapeError(f"{wanted} of the {x.shape[axis]} elements of axis {axis}")
     keys = x if x.dtype.kind in "fiu" else x.astype(np.float32)
     # A stable ascending order of the reversed axis, reversed again, puts equal elements in order of their indices.
     if largest:

@@ -9,7 +9,7 @@ import numpy as np
 from edgerun.dims import Dim, DimLike, bounds, broadcast, ceildiv, is_static, maximum, minimum, product
 from edgerun.dtypes import from_onnx
 from edgerun.errors import ShapeError, UnsupportedError
-from edgerun.ops.movement import resolve_reshape
+from edgerun.ops.movement import resolve_reshape, slice_range
 from edgerun_converters.onnx import runtime_axes
 from edgerun_converters.onnx.builder import Builder, OnnxNode, lowering
 
@@ -232,6 +232,8 @@ def slice_(b: Builder, n: OnnxNode) -> None:
     try:
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             place = b.axis(x, int(axis))
+            if any(place == other[0] for other in ranges):
+                raise ShapeError(f"slice names axis {axis} twice")
             ranges.append((place, *_range(dims[place], start, end, int(step)), int(step)))
     except _Undecided:
         if n.opset < 10:
@@ -260,14 +262,7 @@ def _range(length: DimLike, start: DimLike, end: DimLike, step: int) -> tuple[Di
     if step == 0:
         raise ShapeError("the step of a slice is zero")
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
-        first = start + length if start < 0 else start
-        if step > 0:
-            first = min(max(first, 0), length)
-            last = min(max(end + length if end < 0 else end, 0), length)
-            return first, max(-(-(last - first) // step), 0)
-        first = min(max(first, 0), length - 1)
-        last = min(max(end + length, -1) if end < 0 else end, length - 1)
-        return max(first, 0), max(-(-(first - last) // -step), 0) if length else 0
+        return slice_range(length, start, end, step)
     if step < 0:
         if start == -1 and isinstance(end, int) and end <= -FAR + 1:
             return length - 1, ceildiv(length, -step)

@@ -25,8 +25,9 @@ def reduce(b: Builder, n: OnnxNode) -> None:
             n.bind(b.one("reduce", [x, n.input(1)], kind=kind, keepdims=keepdims, noop_with_empty_axes=noop))
             return
         axes = value.reshape(-1).tolist()
-    if b.type(x).shape is None and axes:
-        n.bind(b.one("reduce", [x], kind=kind, over=tuple(axes), keepdims=keepdims))
+    if b.type(x).shape is None:
+        known = tuple(axes) if axes else None
+        n.bind(b.one("reduce", [x], kind=kind, over=known, keepdims=keepdims, noop_with_empty_axes=noop))
         return
     over = tuple(sorted({b.axis(x, int(a)) for a in axes or ()}))
     if not over and not noop:
