@@ -114,7 +114,7 @@ def test_a_failing_branch_ends_the_run_and_leaves_the_model_usable(fails_when: b
     good, bad = branch("neg", "x"), failing("sizes 3 and 4 do not fit")
     runner = compile_graph(simple(bad, good) if fails_when else simple(good, bad))
     for _ in range(2):
-        with pytest.raises(ShapeError, match="'fail'|choose y.*sizes 3 and 4 do not fit"):
+        with pytest.raises(ShapeError, match=r"choose y.*sizes 3 and 4 do not fit"):
             runner.run({"c": np.array(fails_when), "x": X})
         assert runner.run({"c": np.array(not fails_when), "x": X})["y"].tolist() == (-X).tolist()
     with pytest.raises(ShapeError, match="sizes 3 and 4"):

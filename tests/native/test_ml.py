@@ -1,4 +1,4 @@
-"""Native tree ensembles and conditionals against the NumPy kernels."""
+"""Native tree ensembles against the NumPy kernels."""
 
 from __future__ import annotations
 
