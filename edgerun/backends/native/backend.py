@@ -137,7 +137,7 @@ class _Assembler:
     def _weight(self, name: str) -> PlanTensor:
         t = self.tensors[name]
         assert t.data is not None
-        data = np.ascontiguousarray(t.data)
+        data = np.asarray(t.data, order="C")
         offset = aligned(self.weight_bytes)
         self.weight_bytes = offset + data.nbytes
         self.plan.weights.append(Weight(offset, data))

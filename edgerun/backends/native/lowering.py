@@ -26,6 +26,7 @@ from edgerun.dims import DimLike, bounds, product
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node, Shape, Tensor
+from edgerun.ops.registry import TensorType, spec
 
 Param: TypeAlias = "int | float | DimLike | str"
 """One 32-bit parameter word: int as is, float by bit pattern, Dim as a patch evaluated at every binding, str as the
@@ -148,6 +149,18 @@ class Lowering:
     def upper_size(self, name: str) -> int:
         """Largest number of elements of a tensor."""
         return self.upper(product(self.shape(name)))
+
+    def macs(self, node: Node) -> DimLike:
+        """Multiply-accumulates of a node whose tensors may be temporaries; 0 for ops that only move data."""
+        count = spec(node.op).macs
+        if count is None:
+            return 0
+        types = [self._type(i) if i else None for i in node.inputs]
+        return count(*types, **node.attrs, out=self._type(node.outputs[0]))
+
+    def _type(self, name: str) -> TensorType:
+        found = self.tensor(name)
+        return TensorType(found.dtype, found.shape, found.data)
 
     # -- building
     def temp(self, dtype: DType, shape: Shape, hint: str = "temp") -> str:

@@ -8,12 +8,12 @@ import numpy as np
 
 from edgerun.backends.native import packing
 from edgerun.backends.native.lowering import Alternative, Lowering, Param, lowers
+from edgerun.backends.native.ops.half import computed_in_f32
 from edgerun.dims import Dim, DimLike, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
 from edgerun.ops.activation import ACTIVATIONS
-from edgerun.ops.registry import count_macs
 
 RESIDUAL = {"none": 0, "before": 1, "after": 2}
 WINOGRAD_SCRATCH_SHARE = 4
@@ -39,6 +39,7 @@ class _Geometry:
 
 
 @lowers("conv")
+@computed_in_f32
 def conv(node: Node, cx: Lowering) -> None:
     """Depthwise, Winograd or implicit GEMM for constant float32 weights of one or two spatial dims; else tap by tap."""
     x, w = node.inputs[:2]
@@ -144,7 +145,7 @@ def _emit(
         kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
         in_place=((0, 3),) if residual_in_place(node) else (),
         strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
-        macs=count_macs(cx.graph, node), why=why, alternatives=alternatives or (),
+        macs=cx.macs(node), why=why, alternatives=alternatives or (),
     )  # fmt: skip
 
 
@@ -198,10 +199,11 @@ def _direct(node: Node, cx: Lowering) -> None:
     inputs = [*node.inputs, *[""] * (5 - len(node.inputs))]
     params: list[Param] = [rank, a.get("group", 1), *_epilogue(node), *a["strides"], *a["pads"], *a["dilations"]]
     why = "weights computed at run time" if cx.constant(node.inputs[1]) is None else f"{rank} spatial dimensions"
-    cx.emit("conv_direct_f32", inputs, node.outputs, params, macs=count_macs(cx.graph, node), why=why)
+    cx.emit("conv_direct_f32", inputs, node.outputs, params, macs=cx.macs(node), why=why)
 
 
 @lowers("conv_transpose")
+@computed_in_f32
 def conv_transpose(node: Node, cx: Lowering) -> None:
     """A GEMM and a gather, for constant float32 weights of one or two spatial dims."""
     x, w = node.inputs[:2]
@@ -225,5 +227,5 @@ def conv_transpose(node: Node, cx: Lowering) -> None:
     params: list[Param] = [outputs, *kernel, *strides, *begin, 0, 0, *dilations, group, *_epilogue(node)]
     cx.emit(
         "conv_transpose_f32", [x, packed, bias, "", slope], node.outputs, params, scratch=scratch,
-        macs=count_macs(cx.graph, node), why="a matrix product, then each output gathers its taps",
+        macs=cx.macs(node), why="a matrix product, then each output gathers its taps",
     )  # fmt: skip

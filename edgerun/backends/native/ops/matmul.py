@@ -5,15 +5,16 @@ from __future__ import annotations
 from edgerun.backends.native import packing
 from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.conv import RESIDUAL, residual_in_place
+from edgerun.backends.native.ops.half import computed_in_f32
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
 from edgerun.ops.activation import ACTIVATIONS
-from edgerun.ops.registry import count_macs
 
 
 @lowers("matmul")
+@computed_in_f32
 def matmul(node: Node, cx: Lowering) -> None:
     """float32 products of any rank; vectors are seen as matrices of one row or column."""
     a, b = node.inputs[:2]
@@ -30,7 +31,7 @@ def matmul(node: Node, cx: Lowering) -> None:
         float(node.attrs.get("p1", 0.0)),
         RESIDUAL[node.attrs.get("res", "none")],
     ]
-    macs = count_macs(cx.graph, node)
+    macs = cx.macs(node)
     strided = (0, 3) if residual else (0,)
     if weight is not None and weight.ndim == 2 and len(left) >= 1:
         matrix = weight.T if trans else weight
