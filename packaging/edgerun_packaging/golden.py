@@ -13,7 +13,7 @@ import numpy as np
 from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.dims import Dim, bounds, evaluate, free_symbols
 from edgerun.dtypes import DType, from_numpy
-from edgerun.errors import InputOutputError, UnsupportedError, UsageError
+from edgerun.errors import InputOutputError, ShapeError, UnsupportedError, UsageError
 from edgerun.graph import Graph, Node
 from edgerun.plan import PlanReader, Space
 from edgerun.plan.layout import GOLDEN_LAYER
@@ -40,7 +40,8 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
     """One golden set, from seeded random inputs or from an .npz with arrays by input name.
 
     Outputs that the .npz also holds (by output name) are the expected ones; the others come from the NumPy backend on
-    `graph`. Raises UsageError for a file that does not fit, UnsupportedError where inputs cannot be drawn.
+    `graph`. Raises UsageError for a file that does not fit, UnsupportedError where inputs cannot be drawn, ShapeError
+    where the values drawn lead into a branch that cannot run.
     """
     given = _load(file) if file is not None else {}
     inputs = {name: _input(graph, name, given, seed + i) for i, name in enumerate(graph.inputs)}
@@ -53,7 +54,14 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
             if name in wanted and isinstance(value, np.ndarray):
                 kept[name] = value
 
-    computed = NumpyExecutor(graph).run(inputs, observer=observe)
+    try:
+        computed = NumpyExecutor(graph).run(inputs, observer=observe)
+    except ShapeError as e:
+        if given:
+            raise
+        raise ShapeError(
+            f"the model cannot run with drawn inputs: {e.message}", hint="give inputs with --golden FILE.npz"
+        ) from e
     outputs = [np.asarray(given.get(name, computed[name])) for name in graph.outputs]
     # Drawn inputs are not stored: the launcher draws them again from the seed.
     vectors = [Vector(0, i, _bytes(a) if given else b"", 0.0, 0.0) for i, a in enumerate(inputs.values())]

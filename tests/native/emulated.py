@@ -67,8 +67,8 @@ def run_plan(
         (folder / "plan").write_bytes(plan)
         with (folder / "in").open("wb") as file:
             for _, port in reader.inputs:
-                array = np.ascontiguousarray(inputs[port])
-                file.write(struct.pack(f"<{array.ndim + 1}q", array.ndim, *inputs[port].shape) + array.tobytes())
+                array = np.asarray(inputs[port], order="C")
+                file.write(struct.pack(f"<{array.ndim + 1}q", array.ndim, *array.shape) + array.tobytes())
         command = [*emulator(reader.arch, isa), str(runner(reader.arch))]
         files = [str(folder / f) for f in ("plan", "in", "out")]
         done = subprocess.run([*command, *files, str(threads), *([isa] if isa else [])], capture_output=True, text=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgerun.backends.native.backend import compile_graph, compile_plan
+from edgerun.backends.native.backend import build_plan, compile_graph, compile_plan
 from edgerun.backends.native.binding import NativeModel, host_arch
 from edgerun.dims import DimLike, symbol
 from edgerun.dtypes import DType
@@ -19,6 +19,7 @@ from edgerun.graph import Graph, Node
 from edgerun.plan import Plan, PlanNode, PlanReader, PlanTensor, Space, Weight, write
 from edgerun.session import from_graph, load_graph
 from tests.corpus.corpus import CorpusModel, compare, folder, models
+from tests.native.emulated import run_plan
 
 F32, BOOL, I64 = DType.F32, DType.BOOL, DType.I64
 
@@ -319,6 +320,18 @@ def test_scans_of_a_known_length_are_unrolled(axis: int, out_axis: int, reverse:
     want, got = from_graph(g, "numpy").run(inputs), compile_graph(g).run(inputs)
     for name in g.outputs:
         np.testing.assert_allclose(got[name], want[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("arch", ["aarch64", "armv7", "riscv64"])
+def test_branches_on_other_architectures(arch: str) -> None:
+    graph = Program(3).graph
+    assert any(n.op == "if" for n in graph.nodes)
+    plan, reference = build_plan(graph, arch), from_graph(graph, "numpy")
+    for flags in ((True, False, True), (False, True, False)):
+        inputs: dict[str, Any] = {f"c{i}": np.array(f) for i, f in enumerate(flags)} | {"a": X, "b": 3 * X}
+        want, got = reference.run(inputs), run_plan(plan, inputs)
+        for name, value in want.items():
+            np.testing.assert_array_equal(got[name], value, err_msg=f"{name} with {flags}")
 
 
 # -- plans from anywhere
