@@ -17,7 +17,7 @@ Array = np.ndarray
 @kernel("transpose")
 def transpose(x: Array, *, perm: tuple[int, ...]) -> Array:
     """See edgerun.ops.movement.transpose."""
-    return np.ascontiguousarray(x.transpose(perm))
+    return x.transpose(perm).copy()
 
 
 @kernel("reshape")
