@@ -15,6 +15,7 @@ import numpy as np
 from edgerun.backends.native.lowering import SKIP, Lowering, NativeTensor, lowers
 from edgerun.backends.native.ops.movement import view
 from edgerun.dims import product, shape_text
+from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Graph, Node, Tensor
 from edgerun.ops.control import scan_length
@@ -66,20 +67,35 @@ def fail(node: Node, cx: Lowering) -> None:
 
 @lowers("loop")
 def loop(node: Node, cx: Lowering) -> None:
-    """Unrolled: the trip count is a constant, and the condition stays true (or is false from the start)."""
+    """Unrolled: the trip count is a constant. Where the condition is computed, the iterations are guarded by it."""
     body: Graph = node.attrs["body"]
-    trips = _trip_count(node, cx, body)
+    trips = _trip_count(node, cx)
     _check_length(trips, body)
     carried = node.inputs[2:]
     rows: list[list[str]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    flag = node.inputs[1]
     with cx.unrolling():
         going = cx.weight(np.array(True), "condition")
         for i in range(trips):
             number = cx.weight(np.array(i, np.int64), "iteration")
-            results = inline(cx, body, [number, going, *carried], _prefix(cx, f"loop.{i}"))
-            carried = results[1 : 1 + len(carried)]
+            arguments, prefix = [number, going, *carried], _prefix(cx, f"loop.{i}")
+            if not flag or cx.constant(flag) is not None:
+                results = inline(cx, body, arguments, prefix)
+            else:
+                if rows:
+                    raise UnsupportedError(
+                        "a computed condition tells when the loop ends, so that sizes depend on the data",
+                        hint="use --backend numpy",
+                    )
+                flag = _scalar(cx, flag)
+                results = _guarded(cx, flag, 1, body, prefix, arguments)
+                results[0] = _scalar(cx, results[0])
+                results = [_select(cx, flag, a, b) for a, b in zip(results, [flag, *carried], strict=True)]
+            flag, carried = results[0], results[1 : 1 + len(carried)]
             for column, row in zip(rows, results[1 + len(carried) :], strict=True):
                 column.append(row)
+            if (end := cx.constant(flag)) is not None and not end.all():
+                break
     _finish(cx, node.outputs[: len(carried)], carried)
     for name, column in zip(node.outputs[len(carried) :], rows, strict=True):
         _stack(cx, column, 0, name)
@@ -163,11 +179,13 @@ def _rename(graph: Graph, names: Mapping[str, str]) -> None:
             _rename(sub, {old: new for old, new in names.items() if old not in sub.tensors})
 
 
-def _guarded(cx: Lowering, condition: str, wanted: int, branch: Graph, prefix: str) -> list[str]:
+def _guarded(
+    cx: Lowering, condition: str, wanted: int, branch: Graph, prefix: str, arguments: Sequence[str] = ()
+) -> list[str]:
     """The branch, passed over unless the condition equals `wanted`."""
     cx.emit(SKIP, [condition], [], [wanted, 0], why="a branch")
     guard, start = cx.nodes[-1], len(cx.nodes)
-    results = inline(cx, branch, [], prefix)
+    results = inline(cx, branch, arguments, prefix)
     if len(cx.nodes) == start:
         cx.nodes.pop()
     guard.params[1] = len(cx.nodes) - start
@@ -193,18 +211,35 @@ def _finish(cx: Lowering, outputs: Sequence[str], results: Sequence[str]) -> Non
 # -- loops
 
 
-def _trip_count(node: Node, cx: Lowering, body: Graph) -> int:
+def _scalar(cx: Lowering, condition: str) -> str:
+    """A condition of one element, of rank 0."""
+    if cx.shape(condition) == ():
+        return condition
+    flag = cx.temp(DType.BOOL, (), condition)
+    view(cx, condition, flag)
+    return flag
+
+
+def _select(cx: Lowering, flag: str, a: str, b: str) -> str:
+    """`a` where the flag is true, else `b`; of one type."""
+    if a == b:
+        return a
+    if cx.shape(a) != cx.shape(b) or cx.dtype(a) is not cx.dtype(b):
+        raise UnsupportedError(f"the size of {a!r} changes from one iteration to the next")
+    result = cx.temp(cx.dtype(a), cx.shape(b), a)
+    cx.emit("select", [flag, a, b], [result], in_place=[(0, 1), (0, 2)], why="as it was where the loop has ended")
+    return result
+
+
+def _trip_count(node: Node, cx: Lowering) -> int:
+    """The largest number of iterations."""
     trips, condition = node.inputs[0], node.inputs[1]
-    start = cx.constant(condition) if condition else np.array(True)
+    start = cx.constant(condition) if condition else None
     if start is not None and not start.all():
         return 0
-    end = body.constant(body.outputs[0])
-    forever = body.outputs[0] == body.inputs[1] or (end is not None and bool(end.all()))
-    if start is None or not forever:
-        raise UnsupportedError("a computed condition tells when the loop ends", hint="use --backend numpy")
+    count = cx.constant(trips) if trips else None
     if not trips:
-        raise UnsupportedError("the loop never ends")
-    count = cx.constant(trips)
+        raise UnsupportedError("the loop has no largest number of iterations", hint="use --backend numpy")
     if count is None:
         raise UnsupportedError("the trip count is computed at run time", hint="use --backend numpy")
     return max(int(count.reshape(-1)[0]), 0)

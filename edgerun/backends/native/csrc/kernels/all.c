@@ -8,7 +8,6 @@
 #include "nbits.c"
 #include "quant.c"
 #include "rnn.c"
-#include "pool.c"
 #include "reduce.c"
 /* Kernels that move indices about rather than compute: small code matters more than speed. */
 #ifdef __clang__
@@ -28,6 +27,7 @@
 #endif
 #ifndef ER_DOT_ONLY
 #include "attention.c"
+#include "pool.c"
 #include "norm.c"
 #include "softmax.c"
 #include "matmul.c"

@@ -51,31 +51,54 @@ typedef struct {
   int flat;                                          /* rows of A are simply `pixel` apart */
 } conv_job;
 
+/* The rows of A for tile t of conv_job j. */
+ER_INLINE int conv_rows(const conv_job *j, int64_t m, int64_t end, const float **rows) {
+  int mr = (int)(end - m);
+  if (j->flat) {
+    for (int i = 0; i < mr; i++) rows[i] = j->x + (m + i) * j->pixel;
+    return mr;
+  }
+  int64_t oy = m / j->ow, ox = m % j->ow;
+  for (int i = 0; i < mr; i++) {
+    rows[i] = j->x + oy * j->step_y + ox * j->step_x;
+    if (++ox == j->ow) { ox = 0; oy++; }
+  }
+  return mr;
+}
+
+ER_INLINE void conv_tile(const conv_job *j, int64_t m, int mr, const float *const *rows, int64_t p, const float *b,
+                         const char *prefetch, int64_t step) {
+  gemm_epilogue e = j->epilogue;
+  int64_t first = p * GEMM_NR;
+  if (e.residual) e.residual += m * e.residual_ld + first;
+  gemm_tile(mr, rows, &j->shape, b, j->y + m * j->y_ld + first, j->y_ld, j->n, first, &e, prefetch, step);
+}
+
 static void conv_item(void *ctx, int item, int thread) {
   const conv_job *j = ctx;
   (void)thread;
   int64_t mb = item / j->split.panel_blocks, nb = item % j->split.panel_blocks;
   int64_t t0 = mb * j->split.block, t1 = t0 + j->split.block < j->split.tiles ? t0 + j->split.block : j->split.tiles;
-  int64_t p0 = nb * j->split.panel_block, p1 = p0 + j->split.panel_block < j->split.panels ? p0 + j->split.panel_block : j->split.panels;
+  int64_t p0 = nb * j->split.panel_block;
+  int64_t p1 = p0 + j->split.panel_block < j->split.panels ? p0 + j->split.panel_block : j->split.panels;
   int64_t k = gemm_k(&j->shape), count = t1 - t0;
-  for (int64_t p = p0; p < p1; p++) {
-    int64_t first = p * GEMM_NR;
-    const float *b = j->w + first * k;
+  const float *rows[GEMM_MR];
+  if ((p1 - p0) * GEMM_NR * k * 4 <= GEMM_NEAR) { /* all of B stays near: finish each output row at once */
     for (int64_t t = t0; t < t1; t++) {
       int64_t m = gemm_tile_first(j->m, j->split.tiles, t);
-      int mr = (int)(gemm_tile_first(j->m, j->split.tiles, t + 1) - m);
-      const float *rows[GEMM_MR];
-      if (j->flat) {
-        for (int i = 0; i < mr; i++) rows[i] = j->x + (m + i) * j->pixel;
-      } else {
-        int64_t oy = m / j->ow, ox = m % j->ow;
-        for (int i = 0; i < mr; i++) {
-          rows[i] = j->x + oy * j->step_y + ox * j->step_x;
-          if (++ox == j->ow) { ox = 0; oy++; }
-        }
+      int mr = conv_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
+      for (int64_t p = p0; p < p1; p++) {
+        const float *b = j->w + p * GEMM_NR * k;
+        conv_tile(j, m, mr, rows, p, b, (const char *)b, 0);
       }
-      gemm_epilogue e = j->epilogue;
-      if (e.residual) e.residual += m * e.residual_ld + first;
+    }
+    return;
+  }
+  for (int64_t p = p0; p < p1; p++) {
+    const float *b = j->w + p * GEMM_NR * k;
+    for (int64_t t = t0; t < t1; t++) {
+      int64_t m = gemm_tile_first(j->m, j->split.tiles, t);
+      int mr = conv_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
       /* The tiles of this block fetch the next panel between them. */
       const char *prefetch = (const char *)b;
       int64_t step = 0;
@@ -83,7 +106,7 @@ static void conv_item(void *ctx, int item, int thread) {
         step = GEMM_NR * 4 / count;
         prefetch = (const char *)(b + GEMM_NR * k) + (t - t0) * k * step;
       }
-      gemm_tile(mr, rows, &j->shape, b, j->y + m * j->y_ld + first, j->y_ld, j->n, first, &e, prefetch, step);
+      conv_tile(j, m, mr, rows, p, b, prefetch, step);
     }
   }
 }

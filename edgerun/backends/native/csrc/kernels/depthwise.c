@@ -152,7 +152,7 @@ static void dw_item(void *ctx, int item, int thread) {
   for (int64_t y = y0; y < y1; y++) dw_row(j, n, y, c0, c1);
 }
 
-#define DW_CACHE (64 * 1024) /* bytes of input rows that stay near while a block of channels is done */
+#define DW_CACHE (512 * 1024) /* bytes of input rows that stay near while a block of channels is done */
 
 static void run_dwconv_f32(const er_call *c) {
   const int32_t *p = c->param;

@@ -59,6 +59,25 @@ ER_INLINE int64_t gemm_columns(int64_t n) {
 }
 ER_INLINE int gemm_width(int64_t n, int64_t first) { return n - first > GEMM_HALF ? GEMM_NR : GEMM_HALF; }
 
+/* Stores `rows` rows of a tile [rows][width] with partial columns or a residual r (rows e->residual_ld apart): one copy of
+ * this code for all tile sizes, since the usual case does not come here. */
+static __attribute__((noinline)) void gemm_finish(const float *tile, int rows, int width, float *c, int64_t ldc, int columns,
+                                                  const float *r, const gemm_epilogue *e) {
+  const vf low = vsplat(e->p0), high = vsplat(e->p1);
+  int n = columns < width ? columns : width;
+  for (int i = 0; i < rows; i++, tile += width, c += ldc, r = r ? r + e->residual_ld : r) {
+    for (int j = 0; j < n; j += VL) {
+      int left = n - j;
+      vf v = vload(tile + j), q = v;
+      if (r) q = left >= VL ? vload(r + j) : vload_part(r + j, left);
+      if (r && e->res == ER_RES_BEFORE) v += q;
+      if (e->act == ER_ACT_CLAMP) v = vat_most(vat_least(v, low), high);
+      if (r && e->act <= ER_ACT_CLAMP && e->res == ER_RES_AFTER) v += q;
+      if (left >= VL) vstore(c + j, v); else vstore_part(c + j, v, left);
+    }
+  }
+}
+
 /* One piece: MR rows x NV vectors. b: the piece's first column, rows `width` apart. c: [MR rows, ldc apart][columns]. */
 ER_INLINE void gemm_piece(const int MR, const int NV, const float *const *rows, const gemm_shape *s, const float *b,
                           const int width, float *c, int64_t ldc, int columns, const float *bias,
@@ -119,26 +138,30 @@ ER_INLINE void gemm_piece(const int MR, const int NV, const float *const *rows, 
     for (int i = 0; i < MR; i++) a[i] += s->outer_step - s->inner * s->inner_step;
   }
   const float *r = e->residual ? e->residual + col : NULL;
-  const vf low = vsplat(e->act == ER_ACT_CLAMP ? e->p0 : -__builtin_inff());
-  const vf high = vsplat(e->act == ER_ACT_CLAMP ? e->p1 : __builtin_inff());
-  const int simple = e->act <= ER_ACT_CLAMP;
+  const vf low = vsplat(e->p0), high = vsplat(e->p1);
+  if (columns >= NV * VL && !r) { /* the usual case, without a branch per vector */
+    if (e->act == ER_ACT_CLAMP) {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, vat_most(vat_least(acc[i][j], low), high));
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j]);
+      }
+    }
+    return;
+  }
+  float tile[GEMM_MR * GEMM_NV * VL] __attribute__((aligned(64)));
 #pragma GCC unroll 16
   for (int i = 0; i < MR; i++) {
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) {
-      int left = columns - j * VL;
-      if (left <= 0) break;
-      vf v = acc[i][j], q = v;
-      if (r) q = left >= VL ? vload(r + i * e->residual_ld + j * VL) : vload_part(r + i * e->residual_ld + j * VL, left);
-      if (r && e->res == ER_RES_BEFORE) v += q;
-      if (simple) {
-        if (e->act == ER_ACT_CLAMP) v = vat_most(vat_least(v, low), high);
-        if (r && e->res == ER_RES_AFTER) v += q;
-      }
-      float *to = c + i * ldc + j * VL;
-      if (left >= VL) vstore(to, v); else vstore_part(to, v, left);
-    }
+    for (int j = 0; j < NV; j++) vstore(tile + (i * NV + j) * VL, acc[i][j]);
   }
+  gemm_finish(tile, MR, NV * VL, c, ldc, columns, r, e);
 }
 
 typedef void (*gemm_fn)(const float *const *, const gemm_shape *, const float *, float *, int64_t, int, const float *,
@@ -203,8 +226,9 @@ ER_INLINE void gemm_tile(int mr, const float *const *rows, const gemm_shape *s, 
 typedef struct { int64_t tiles, block, blocks, panels, panel_block, panel_blocks; } gemm_split;
 
 #define GEMM_CACHE (320 * 1024) /* bytes of A that stay near while a panel of B streams past */
+#define GEMM_NEAR (24 * 1024)   /* bytes of B that stay in the first-level cache beside a tile of A */
 #define GEMM_SPREAD 4           /* items per thread: evens out cores of different speed */
-#define GEMM_SERIAL 24000       /* multiply-accumulates that cost as much as waking the pool */
+#define GEMM_SERIAL 200000       /* multiply-accumulates that cost as much as waking the pool */
 
 ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int threads) {
   gemm_split s;

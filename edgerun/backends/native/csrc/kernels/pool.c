@@ -62,8 +62,31 @@ typedef struct { int64_t n[3], step[3]; int64_t divisor; } pool_taps;
     }
 
 #define POOL_T float
+/* The usual window, all of it inside, for whole vectors of channels: returns how many channels it did. A NaN among the nine
+ * is found by one comparison each, off the chain of maxima. */
+static int64_t pool_max_3x3(float *y, const float *x, int64_t row, int64_t pixel, int64_t channels) {
+  int64_t c = 0;
+  for (; c + ER_W <= channels; c += ER_W) {
+    const float *q = x + c;
+    er_w m = er_load_w(q);
+    er_wi odd = (er_wi)(m != m);
+#pragma GCC unroll 9
+    for (int i = 1; i < 9; i++) {
+      er_w v = er_load_w(q + i / 3 * row + i % 3 * pixel);
+      odd |= (er_wi)(v != v);
+      m = er_select_w((er_wi)(v > m), v, m);
+    }
+    er_store_w(y + c, er_select_w(odd, er_splat_w(NAN), m));
+  }
+  return c;
+}
+
 static void pool_max_f32(float *y, const float *x, const pool_taps *t, int64_t channels) {
   int64_t c = 0;
+  if (t->n[0] == 1 && t->n[1] == 3 && t->n[2] == 3) {
+    c = pool_max_3x3(y, x, t->step[1], t->step[2], channels);
+    x += c;
+  }
   for (; c + ER_W <= channels; c += ER_W, x += ER_W) {
     er_w m = er_splat_w(-INFINITY);
     POOL_EACH(m = er_max_w(m, er_load_w(q)))
@@ -182,6 +205,7 @@ static void run_pool(const er_call *c) {
   er_parallel(c->pool, pool_task, &p, p.tasks);
 }
 
+#ifndef ER_WIDE_ONLY
 /* Largest of each window and where it was, as ONNX counts positions: in the channels-first input of the whole batch,
  * row- or column-major in space. x -> y, indices (i64). Parameters as pool, then storage_order. f32, f64, i8, u8. */
 #ifdef ER_BASELINE_CHECKS
@@ -304,3 +328,4 @@ static void run_lrn(const er_call *c) {
   p.tasks = nd_tasks(c, p.rows, in->dim[in->rank - 1] * (8 + c->param[0]));
   er_parallel(c->pool, lrn_task, &p, p.tasks);
 }
+#endif
