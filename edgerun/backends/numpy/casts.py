@@ -29,6 +29,10 @@ def convert(x: Array, dtype: DType, function: str = "cast") -> Array:
         return _to_text(x)
     if source is DType.STRING:
         return _from_text(x, dtype)
+    return np.asarray(_convert_number(x, source, dtype, function))  # NumPy turns rank 0 into scalars on the way
+
+
+def _convert_number(x: Array, source: DType, dtype: DType, function: str) -> Any:
     if dtype is DType.BOOL:
         return x.astype(np.float32) != 0 if source.is_float and source is not DType.F64 else x != 0
     if dtype.is_integer:

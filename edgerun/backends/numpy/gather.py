@@ -52,7 +52,9 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     for i, n in enumerate(batch):
         index.append(np.arange(n).reshape([-1 if j == i else 1 for j in range(indices.ndim - 1)]))
     index += _tuples(indices, x.shape[batch_dims:])
-    return x[tuple(index)] if index else np.broadcast_to(x, (*indices.shape[:-1], *x.shape)).copy()
+    if not index:
+        return np.broadcast_to(x, (*indices.shape[:-1], *x.shape)).copy()
+    return np.asarray(x[tuple(index)], x.dtype)  # one index tuple of full depth gives a scalar
 
 
 def _tuples(indices: Array, shape: tuple[int, ...]) -> list[Array]:
