@@ -1,4 +1,4 @@
-"""Control flow: ops that run sub-graphs. NumPy backend only.
+"""Control flow: ops that run sub-graphs. The native backend unrolls loops whose largest length is known.
 
 A branch or body reads the tensors around it by name; its own inputs and outputs are given in order. Rules see a body as
 a Graph, kernels as a callable that takes arrays and returns a list.

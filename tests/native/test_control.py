@@ -233,7 +233,8 @@ def counting_body(*, condition: str = "going") -> Graph:
     add(body, "neg", ["v"], "row")
     if condition == "computed":
         body.add_tensor("computed", BOOL, ())
-        body.nodes.append(Node("elementwise", ["f"], ["computed"], {"program": (("isnan", F32, 0),)}, "computed"))
+        program = (("const", F32, 9.0), ("lt", F32, 0, 1))
+        body.nodes.append(Node("elementwise", ["f"], ["computed"], {"program": program}, "computed"))
     body.outputs = [condition, "next", "row"]
     return body
 
@@ -268,7 +269,7 @@ def test_unrolling_stores_the_weights_of_a_body_once() -> None:
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
-        (counting(None), "never ends"),
+        (counting(None), "no largest number"),
         (counting(4, condition="computed"), "computed condition"),
         (counting(10**9), "iterations of"),
     ],
@@ -276,6 +277,47 @@ def test_unrolling_stores_the_weights_of_a_body_once() -> None:
 def test_other_loops_are_refused_by_name(graph: Graph, words: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'count'.*{words}"):
         compile_graph(graph)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("start", [True, False, None])
+def test_a_computed_condition_guards_the_iterations(start: bool | None, shape: tuple[int, ...]) -> None:
+    """v doubles while its largest element stays below 20, six times at most."""
+    body = Graph(inputs=["i", "going", "v"], outputs=["more", "next"])
+    body.add_tensor("i", I64, ())
+    body.add_tensor("going", BOOL, ())
+    body.add_tensor("v", F32, (4,))
+    add(body, "add", ["v", "v"], "next")
+    body.add_tensor("top", F32, shape)
+    body.nodes.append(Node("reduce", ["next"], ["top"], {"kind": "max", "over": (0,), "keepdims": bool(shape)}, "top"))
+    body.add_tensor("more", BOOL, shape)
+    program = (("const", F32, 20.0), ("lt", F32, 0, 1))
+    body.nodes.append(Node("elementwise", ["top"], ["more"], {"program": program}, "more"))
+    g = Graph(inputs=["x", "start"], outputs=["y"])
+    g.add_tensor("x", F32, (4,))
+    g.add_tensor("start", BOOL, shape, None if start is None else np.full(shape, start))
+    g.add_tensor("y", F32, (4,))
+    trips = g.add_constant(np.array(6), "trips")
+    if start is not None:
+        g.inputs = ["x"]
+    g.nodes.append(Node("loop", [trips, "start", "x"], ["y"], {"body": body}, "double"))
+    reference, runner = from_graph(g, "numpy"), compile_graph(g)
+    for scale, flag in itertools.product((1, 0.01, 5, 100), (True, False)):
+        inputs: dict[str, Any] = {"x": X * np.float32(scale)}
+        if start is None:
+            inputs["start"] = np.full(shape, flag)
+        np.testing.assert_array_equal(runner.run(inputs)["y"], reference.run(inputs)["y"])
+
+
+def test_a_condition_that_turns_false_ends_the_loop() -> None:
+    graph = counting(5)
+    body = graph.nodes[0].attrs["body"]
+    body.add_tensor("no", BOOL, (), np.array(False))
+    body.outputs[0] = "no"
+    graph.tensors["rows"].shape = (1, 4)
+    want, got = from_graph(graph, "numpy").run({"x": X}), compile_graph(graph).run({"x": X})
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value)
 
 
 def test_a_computed_trip_count_is_refused() -> None:

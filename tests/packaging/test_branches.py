@@ -23,8 +23,8 @@ def choice(*, fails_when: bool) -> Graph:
     works.add_tensor("r", F32, (4,))
     works.nodes.append(Node("elementwise", ["x"], ["r"], {"program": (("neg", F32, 0),)}, "negate"))
     fails.add_tensor("r", F32, (4,))
-    attrs = {"message": "sizes 3 and 4 do not fit", "types": ((F32, (4,)),)}
-    fails.nodes.append(Node("fail", [], ["r"], attrs, "fail"))
+    what = {"message": "sizes 3 and 4 do not fit", "types": ((F32, (4,)),)}
+    fails.nodes.append(Node("fail", [], ["r"], what, "fail"))
     g = Graph(inputs=["c", "x"], outputs=["y"])
     g.add_tensor("c", DType.BOOL, ())
     g.add_tensor("x", F32, (4,))

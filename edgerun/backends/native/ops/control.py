@@ -1,4 +1,4 @@
-"""Control flow in a flat plan: branches are guarded and passed over, loops of a known length are unrolled.
+"""Control flow in a flat plan: branches are guarded and passed over, loops of a known largest length are unrolled.
 
 A branch becomes `skip_unless(condition)` and its nodes under names of their own; `select` then takes the result of the
 branch that ran. So every tensor still has one writer, and the memory planner needs to know nothing about branches: a
@@ -151,6 +151,8 @@ def inline(cx: Lowering, graph: Graph, arguments: Sequence[str], prefix: str) ->
         if t.data is not None:
             names[old] = cx.weight(t.data, f"{prefix}/{old}")
         else:
+            if t.kind != "tensor":
+                raise UnsupportedError(f"{old!r} is a {t.kind}", hint="use --backend numpy")
             if t.shape is None:
                 raise UnsupportedError(f"the rank of tensor {old!r} depends on the data")
             names[old] = f"{prefix}/{old}"
