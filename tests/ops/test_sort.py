@@ -56,7 +56,7 @@ def test_topk_of_none():
 @pytest.mark.parametrize("k", [-1, 4])
 def test_topk_of_more_than_there_are(k: int):
     for constant in ((), ("k",)):
-        inputs = {"x": np.zeros(3, np.float32), "k": np.array([k], np.int64)}
+        inputs: dict[str, np.ndarray] = {"x": np.zeros(3, np.float32), "k": np.array([k], np.int64)}
         with pytest.raises(EdgerunError, match="of the 3 elements"):
             NodeCase("TopK", inputs, outputs=2, constant=constant).edgerun()
 
