@@ -89,7 +89,9 @@ static void conv_item(void *ctx, int item, int thread) {
       int mr = conv_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
       for (int64_t p = p0; p < p1; p++) {
         const float *b = j->w + p * GEMM_NR * k;
-        conv_tile(j, m, mr, rows, p, b, (const char *)b, 0);
+        /* The first panel's steps fetch the rows of the next tile, which lie right behind these. */
+        int64_t step = j->flat && p == p0 && t + 1 < t1 ? mr * j->pixel * 4 / k : 0;
+        conv_tile(j, m, mr, rows, p, b, step ? (const char *)(rows[0] + mr * j->pixel) : (const char *)b, step);
       }
     }
     return;

@@ -88,6 +88,15 @@ COPY_TRANSPOSE(copy_transpose_2, uint16_t)
 COPY_TRANSPOSE(copy_transpose_4, uint32_t)
 COPY_TRANSPOSE(copy_transpose_8, uint64_t)
 
+/* Three planes of m words side by side: the image that every vision model starts with. */
+static void copy_interleave_3(uint32_t *restrict dst, const uint32_t *a, const uint32_t *b, const uint32_t *c, int64_t m) {
+  for (int64_t i = 0; i < m; i++) {
+    dst[3 * i] = a[i];
+    dst[3 * i + 1] = b[i];
+    dst[3 * i + 2] = c[i];
+  }
+}
+
 static void copy_block(int size, char *dst, int64_t to, const char *src, int64_t from, int64_t m, int64_t n) {
   switch (size) {
     case 1: copy_transpose_1(dst, to, src, from, m, n); break;
@@ -140,6 +149,11 @@ static void copy_task(void *context, int item, int thread) {
     char *dst = p->dst + dst_at;
     if (p->across >= 0) {
       int64_t m = p->dim[p->across], n = p->dim[last];
+      if (n == 3 && p->size == 4 && p->to[p->across] == 12) {
+        const char *b = src + p->from[last];
+        copy_interleave_3((uint32_t *)dst, (const uint32_t *)src, (const uint32_t *)b,
+                          (const uint32_t *)(b + p->from[last]), m);
+      } else
       for (int64_t i = 0; i < m; i += COPY_BLOCK)
         for (int64_t j = 0; j < n; j += 16)
           copy_block(p->size, dst + i * p->to[p->across] + j * p->size, p->to[p->across],
