@@ -279,13 +279,18 @@ def lowers(name: str) -> Callable[[LowerFunction], LowerFunction]:
     return register
 
 
+def load_all() -> None:
+    """Import every module of lowerings, filling LOWERINGS."""
+    import edgerun.backends.native.ops as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"edgerun.backends.native.ops.{module.name}")
+
+
 def find(name: str) -> LowerFunction:
     """The lowering of op `name`. Raises UnsupportedError when there is none."""
     if name not in LOWERINGS:
-        import edgerun.backends.native.ops as package
-
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"edgerun.backends.native.ops.{module.name}")
+        load_all()
     try:
         return LOWERINGS[name]
     except KeyError:
