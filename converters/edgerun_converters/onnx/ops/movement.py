@@ -228,7 +228,7 @@ def slice_(b: Builder, n: OnnxNode) -> None:
     if dims is None or starts is None or ends is None or axes is None or steps is None:
         n.bind(b.one("slice", [x, *n.inputs[1:]]))
         return
-    ranges = []
+    ranges: list[tuple[int, DimLike, DimLike, int]] = []
     try:
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             place = b.axis(x, int(axis))
