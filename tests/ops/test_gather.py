@@ -173,6 +173,8 @@ def test_one_hot_by_hand():
     values = floats(-1, 1)
     y = apply("one_hot", i64(0, -1, 3, -4), np.array(3, np.int64), values, axis=1)
     assert y.tolist() == [[1, -1, -1], [-1, -1, 1], [-1, -1, -1], [-1, -1, -1]]
+    y = apply("one_hot", floats(-0.5, 1.9, -1.9), np.array(3, np.int64), values, axis=1)  # truncated
+    assert y.tolist() == [[1, -1, -1], [-1, 1, -1], [-1, -1, 1]]
     assert apply("one_hot", i64(1), np.array(0, np.int64), values, axis=0).shape == (0, 1)
 
 

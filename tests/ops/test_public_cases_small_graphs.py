@@ -120,6 +120,32 @@ CASES: dict[str, tuple[int, str, list[np.ndarray], np.ndarray]] = {
         [count(3, 3)],
         np.array([[0, 3], [0, 6]], np.float32),
     ),
+    "wrapping repeats what cropping left": (
+        19,
+        """g (float[2, 4] x) => (float[a, b] y) <int64[4] p = {1, -1, 0, 2}> {
+            y = Pad <mode = "wrap"> (x, p)
+        }""",
+        [count(2, 4)],
+        np.array([[5, 6, 7, 5, 6], [1, 2, 3, 1, 2], [5, 6, 7, 5, 6]], np.float32),
+    ),
+    "the length of a vector of bytes saturates": (
+        13,
+        "g (int8[2, 2] x) => (int8[2] y) { y = ReduceL2 <axes = [1], keepdims = 0> (x) }",
+        [np.array([[100, 100], [-3, 4]], np.int8)],
+        line(127, 5, dtype=np.int8),
+    ),
+    "the logarithm of nothing, in integers": (
+        13,
+        "g (int32[2, 2] x) => (int32[2] y) { y = ReduceLogSum <axes = [1], keepdims = 0> (x) }",
+        [np.array([[1, -1], [10, 10]], np.int32)],
+        line(-(2**31), 2, dtype=np.int32),
+    ),
+    "the mean of large numbers without sign": (
+        13,
+        "g (uint64[2, 2] x) => (uint64[2] y) { y = ReduceMean <axes = [1], keepdims = 0> (x) }",
+        [np.array([[2**63, 2], [7, 2]], np.uint64)],
+        line(2**62 + 1, 4, dtype=np.uint64),
+    ),
     "the sum of nothing is zero": (
         13,
         "g (float[0] x) => (float[1] y) { y = ReduceSum <keepdims = 1> (x) }",

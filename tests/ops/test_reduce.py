@@ -70,7 +70,11 @@ def test_integers():
     assert reduce([16, 16], "prod", np.uint8) == 0
     assert reduce([-3, -4], "mean", np.int32) == -3  # toward zero
     assert reduce([3, 4], "mean", np.int64) == 3
+    assert reduce([1 << 62, 1 << 62, 4], "mean", np.int64) == -((1 << 63) - 4) // 3 + 1  # the sum wraps
+    assert reduce([1 << 63, 0], "mean", np.uint64) == 1 << 62
+    assert reduce([-(1 << 63)], "mean", np.int64) == -(1 << 63)
     assert reduce([3, -4], "l2", np.int32) == 5
+    assert reduce([100, 100], "l2", np.int8) == 127  # saturates
     assert reduce([-3, 2], "l1", np.int32) == 5
     assert reduce([0], "logsum", np.int32) == -(1 << 31)  # minus infinity saturates
     assert reduce([-128, 127], "max", np.int8) == 127

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from edgerun.backends.numpy.casts import convert
 from edgerun.backends.numpy.registry import kernel
+from edgerun.dtypes import DType
 from edgerun.errors import ShapeError
 from edgerun.ops.registry import normalize_axis
 
@@ -99,7 +101,7 @@ def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "no
 def one_hot(indices: Array, depth: Array, values: Array, *, axis: int) -> Array:
     """See edgerun.ops.gather.one_hot."""
     size = int(depth.reshape(-1)[0])
-    places = np.expand_dims(np.floor(indices.astype(np.float64)).astype(np.int64), axis % (indices.ndim + 1))
+    places = np.expand_dims(convert(indices, DType.I64), axis % (indices.ndim + 1))
     places = np.where(places < 0, places + size, places)
     line = np.arange(size).reshape([-1 if i == axis % (indices.ndim + 1) else 1 for i in range(indices.ndim + 1)])
     return np.where(places == line, values[1], values[0]).astype(values.dtype)

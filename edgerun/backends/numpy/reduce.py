@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.numpy.casts import convert
+from edgerun.backends.numpy.elementwise import FUNCTIONS
 from edgerun.backends.numpy.registry import kernel
 from edgerun.dims import Dim, product
 from edgerun.dtypes import from_numpy
@@ -51,8 +52,10 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
     options: dict[str, Any] = {"axis": over, "keepdims": keepdims}
     if kind in ("max", "min"):
         return _extreme(x, kind, options)
+    if kind == "mean" and from_numpy(x.dtype).is_integer:
+        return _integer_mean(x, over, keepdims)
     wide = x.astype(_working(x), copy=False)
-    if kind in ("logsum", "logsumexp", "l2", "mean") and wide.dtype.kind != "f":
+    if kind in ("logsum", "logsumexp", "l2") and wide.dtype.kind != "f":
         wide = wide.astype(np.float64)
     if kind == "sum":
         result = wide.sum(**options)
@@ -74,6 +77,13 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
         shift = np.where(np.isfinite(largest), largest, 0)
         result = np.log(np.exp(wide - shift).sum(**options)) + (shift if keepdims else np.squeeze(shift, over))
     return _narrow(np.asarray(result), x)
+
+
+def _integer_mean(x: Array, over: tuple[int, ...], keepdims: bool) -> Array:
+    """The sum in 64 bits over the count, truncated toward zero; 0 of nothing."""
+    total = x.astype(np.uint64 if x.dtype == np.uint64 else np.int64).sum(axis=over, keepdims=keepdims)
+    count = max(int(np.prod([x.shape[a] for a in over])), 1)
+    return np.asarray(FUNCTIONS["div"](np.asarray(total), np.asarray(count, total.dtype))).astype(x.dtype)
 
 
 def _narrow(result: Array, x: Array) -> Array:

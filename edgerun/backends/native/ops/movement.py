@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.native.lowering import Lowering, Param, Placement, lowers
-from edgerun.dims import DimLike, product
+from edgerun.dims import Dim, DimLike, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
+from edgerun.ops.movement import slice_range
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -170,14 +171,8 @@ def _static_ranges(node: Node, cx: Lowering, shape: Shape) -> list[tuple[int, in
         if not isinstance(size, int):
             raise UnsupportedError(f"slice bounds on the symbolic dimension {size} were not resolved by the importer")
         step = int(steps[k]) if steps is not None else 1
-        found = range(*slice(int(starts[k]), _end(int(ends[k]), step, size), step).indices(size))
-        result.append((axis, found.start, len(found), step))
+        result.append((axis, *slice_range(size, int(starts[k]), int(ends[k]), step), step))
     return result
-
-
-def _end(end: int, step: int, size: int) -> int | None:
-    """ONNX ends below -size mean "before the first element" when stepping back; Python spells that None."""
-    return None if step < 0 and end < -size else end
 
 
 @lowers("concat")
@@ -209,6 +204,8 @@ def pad(node: Node, cx: Lowering) -> None:
     if all(before == 0 and after == 0 for before, after in widths):
         view(cx, x, y)
         return
+    if mode == "wrap":
+        x, widths = _cropped(cx, x, widths)
     if mode not in PAD_MODES:
         raise UnsupportedError(f"there is no native padding mode {mode!r}")
     value = node.inputs[2] if len(node.inputs) > 2 else ""
@@ -220,6 +217,22 @@ def pad(node: Node, cx: Lowering) -> None:
     for before, after in widths:
         params += [before, after]
     cx.emit("pad", [x, value if mode == "constant" else ""], [y], params, why=f"padding, mode {mode}")
+
+
+def _cropped(cx: Lowering, x: str, widths: Any) -> tuple[str, Any]:
+    """x without what negative widths remove, and the widths that are left: wrapping repeats only what is kept."""
+    if any(isinstance(w, Dim) for pair in widths for w in pair):
+        raise UnsupportedError("wrapping by widths that are not known is not done by the native backend")
+    if all(before >= 0 and after >= 0 for before, after in widths):
+        return x, widths
+    strides = strides_of(cx.shape(x))
+    sizes = [d + min(b, 0) + min(a, 0) for d, (b, a) in zip(cx.shape(x), widths, strict=True)]
+    offset: DimLike = 0
+    for stride, (before, _) in zip(strides, widths, strict=True):
+        offset = offset + stride * max(-before, 0)
+    part = cx.temp(cx.dtype(x), tuple(sizes), hint=f"{x}.cropped")
+    copy_nd(cx, x, part, sizes, strides, offset, why="cropped before it is padded")
+    return part, [(max(b, 0), max(a, 0)) for b, a in widths]
 
 
 def _static_widths(node: Node, cx: Lowering, rank: int) -> list[tuple[int, int]]:

@@ -200,6 +200,18 @@ static double red_runs(const red_plan *p, int kind, int64_t base, double largest
   return y;
 }
 
+/* An integer as a number. */
+static double red_number(int dtype, int64_t v) { return dtype == ER_U64 ? (double)(uint64_t)v : (double)v; }
+/* Truncated and saturated to an integer type; NaN gives 0. */
+static int64_t red_saturate(int dtype, double v) {
+  int bits = 8 * er_itemsize(dtype), is_signed = dtype >= ER_I8 && dtype <= ER_I64;
+  uint64_t half = (uint64_t)1 << (bits - 1);
+  double high = is_signed ? (double)half : 2.0 * (double)half; /* the first number above the range */
+  if (v != v) return 0;
+  if (v >= high) return (int64_t)(is_signed ? half - 1 : half - 1 + half);
+  if (v <= (is_signed ? -high : 0)) return is_signed ? -(int64_t)(half - 1) - 1 : 0;
+  return dtype == ER_U64 ? (int64_t)(uint64_t)v : (int64_t)v;
+}
 /* One integer result; `step` is the distance of the run's elements (columns are read one at a time). */
 static void red_integer(const red_plan *p, int64_t base, int64_t run, int64_t out_at) {
   const er_view *in = &p->c->in[0];
@@ -216,7 +228,7 @@ static void red_integer(const red_plan *p, int64_t base, int64_t run, int64_t ou
   if (kind == RED_LOGSUMEXP)
     for (int64_t r = 0; r < p->reduced_rows; r++)
       for (int64_t i = 0, at = base + red_offset(&p->reduced, r); i < run; i++)
-        largest = fmax(largest, (double)red_load_int(p->dtype, in->data, at + i, 0));
+        largest = fmax(largest, red_number(p->dtype, red_load_int(p->dtype, in->data, at + i, 0)));
   for (int64_t r = 0; r < p->reduced_rows; r++) {
     int64_t at = base + red_offset(&p->reduced, r);
     for (int64_t i = 0; i < run; i++) {
@@ -227,18 +239,17 @@ static void red_integer(const red_plan *p, int64_t base, int64_t run, int64_t ou
         case RED_PROD: y = (int64_t)((uint64_t)y * (uint64_t)v); break;
         case RED_L1: y = (int64_t)((uint64_t)y + (v < 0 && p->dtype != ER_U64 ? -(uint64_t)v : (uint64_t)v)); break;
         case RED_SUMSQ: y = (int64_t)((uint64_t)y + (uint64_t)v * (uint64_t)v); break;
-        case RED_L2: sum += (double)v * (double)v; break;
-        case RED_LOGSUMEXP: sum += exp((double)v - largest); break;
-        case RED_MEAN: case RED_LOGSUM: sum += (double)v; /* fall through */
+        case RED_L2: sum += red_number(p->dtype, v) * red_number(p->dtype, v); break;
+        case RED_LOGSUMEXP: sum += exp(red_number(p->dtype, v) - largest); break;
+        case RED_LOGSUM: sum += red_number(p->dtype, v); break;
         default: y = (int64_t)((uint64_t)y + (uint64_t)v);
       }
     }
   }
-  if (kind == RED_MEAN) y = p->count ? y / p->count : 0;
-  if (kind == RED_L2 || kind == RED_LOGSUM || kind == RED_LOGSUMEXP) {
-    double v = red_finish(kind, sum, largest, p->count);
-    y = v == v && fabs(v) < 9e18 ? (int64_t)v : v == v ? (v < 0 ? INT64_MIN : INT64_MAX) : 0;
-  }
+  if (kind == RED_MEAN && p->count)
+    y = p->dtype == ER_U64 ? (int64_t)((uint64_t)y / (uint64_t)p->count) : y / p->count;
+  if (kind == RED_L2 || kind == RED_LOGSUM || kind == RED_LOGSUMEXP)
+    y = red_saturate(p->dtype, red_finish(kind, sum, largest, p->count));
   red_store_int(p->dtype, p->c->out[0].data, out_at, y, ordered);
 }
 
