@@ -52,6 +52,12 @@ def test_every_verb_has_a_purpose_and_a_runnable_example_first(verb: str, capsys
     assert lines.index(example) < lines.index("Options:")
 
 
+def test_the_package_runs_as_a_module() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-m", "edgerun", "--version"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("edgerun ")
+
+
 def test_unknown_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bnech", "x"]) == 2
     assert "did you mean bench" in capsys.readouterr().err
