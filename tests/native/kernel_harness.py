@@ -31,6 +31,11 @@ CSRC = Path(native.__file__).parent / "csrc"
 GUARD = 256
 SOURCES = (
     "matmul",
+    "conv",
+    "conv_direct",
+    "conv_transpose",
+    "depthwise",
+    "winograd",
     "elementwise",
     "copy",
     "reduce",
@@ -265,11 +270,14 @@ def run_op(
     level: str = "",
     threads: bool = True,
     options: dict[str, object] | None = None,
+    apart: int = 0,
+    in_place: bool = False,
 ) -> list[np.ndarray]:
     """Outputs of core op `op`; `constant` numbers the inputs that are weights; `types` replaces shape inference.
 
-    With `symbolic`, every dim of the inputs is its own symbol while lowering. Raises AssertionError with the kernel's
-    sentence when a check fails or bytes outside the outputs are written.
+    With `symbolic`, every dim of the inputs is its own symbol while lowering. What the lowering allows the planner is
+    put to use: rows of strided views lie `apart` elements further apart; with `in_place`, outputs replace inputs.
+    Raises AssertionError with the kernel's sentence when a check fails or bytes outside the outputs are written.
     """
     attrs = attrs or {}
     graph, values = Graph(), {}
@@ -304,7 +312,9 @@ def run_op(
     graph.nodes.append(Node(op, names, outputs, attrs, op))
     graph.outputs = outputs
     arrays = {f"in{k}": a for k, a in enumerate(inputs) if a is not None}
-    return run_graph(graph, arrays, values, level=level, threads=threads, options=options)
+    return run_graph(
+        graph, arrays, values, level=level, threads=threads, options=options, apart=apart, in_place=in_place
+    )
 
 
 def run_graph(
@@ -315,14 +325,16 @@ def run_graph(
     level: str = "",
     threads: bool = True,
     options: dict[str, object] | None = None,
+    apart: int = 0,
+    in_place: bool = False,
 ) -> list[np.ndarray]:
-    """Lower a graph and run its kernel calls one by one; the graph's outputs."""
+    """Lower a graph and run its kernel calls one by one; the graph's outputs. `apart`, `in_place`: see `run_op`."""
     cx = Lowering(graph, level.split("-")[0] if level in REMOTE else "x86_64", options)
     cx.run()
     buffers: dict[str, _Buffer] = {}
     known = dict(arrays)
     for node in cx.nodes:
-        _run_node(cx, node, known, buffers, values or {}, level or levels()[-1], threads)
+        _run_node(cx, node, known, buffers, values or {}, level or levels()[-1], threads, apart, in_place)
     return [known[o] for o in graph.outputs]
 
 
@@ -334,12 +346,15 @@ def _run_node(
     values: dict[str, int],
     level: str,
     threads: bool,
+    apart: int,
+    in_place: bool,
 ) -> None:
     def number(d: DimLike) -> int:
         return evaluate(d, values)
 
     ins, outs = (_View * max(len(node.inputs), 1))(), (_View * max(len(node.outputs), 1))()
-    keep = []
+    keep: list[object] = []
+    spread: dict[int, _Buffer] = {}
     for k, name in enumerate(node.inputs):
         if not name:
             continue
@@ -353,7 +368,10 @@ def _run_node(
             if source.nbytes:
                 buffer.array(source.dtype, source.shape)[...] = source
             buffers[name] = buffer
-        _fill(ins[k], buffers[name], cx.dtype(name), tuple(number(d) for d in cx.shape(name)))
+        shape = tuple(number(d) for d in cx.shape(name))
+        _fill(ins[k], buffers[name], cx.dtype(name), shape)
+        if apart and shape and k in node.strided_inputs:
+            keep.append(_spread(ins[k], shape, apart, source))
     for k, name in enumerate(node.outputs):
         if not name:
             continue
@@ -362,6 +380,11 @@ def _run_node(
         buffers[name] = _Buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         _fill(outs[k], buffers[name], dtype, shape)
         known[name] = buffers[name].array(dtype.numpy, shape)
+        if apart and shape and k in node.strided_outputs:
+            spread[k] = _spread(outs[k], shape, apart, known[name])
+    for k, i in dict(reversed(node.in_place)).items() if in_place else ():
+        if not apart or (k in node.strided_outputs) == (i in node.strided_inputs):
+            _share(ins[i], outs[k], known[node.inputs[i]])
     words = [_word(p, number) for p in node.params]
     param = (ctypes.c_int32 * max(len(words), 1))(*words)
     scratch, per_thread = _Buffer(number(node.scratch)), number(node.thread_scratch)
@@ -392,8 +415,43 @@ def _run_node(
     for name in [*node.inputs, *node.outputs]:
         if name:
             buffers[name].check(name)
+    for k, buffer in spread.items():
+        _collect(buffer, outs[k].ld, known[node.outputs[k]], node.outputs[k])
     scratch.check("scratch")
     thread_scratch.check("thread scratch")
+
+
+def _rows(buffer: _Buffer, ld: int, like: np.ndarray) -> np.ndarray:
+    """The rows [count, ld] of a strided tensor with the shape of `like`; columns past its own are gaps."""
+    return buffer.array(like.dtype, (like.size // max(like.shape[-1], 1), ld))
+
+
+def _spread(view: _View, shape: tuple[int, ...], apart: int, source: np.ndarray) -> _Buffer:
+    """Move a view to a buffer of its own with `apart` elements between rows, filled from `source`."""
+    view.ld = shape[-1] + apart
+    buffer = _Buffer(source.size // max(shape[-1], 1) * view.ld * source.itemsize)
+    _rows(buffer, view.ld, source)[:, : shape[-1]] = source.reshape(-1, shape[-1])
+    view.data = buffer.bytes.ctypes.data + buffer.start
+    return buffer
+
+
+def _share(inside: _View, out: _View, source: np.ndarray) -> None:
+    """Let an input share the memory of an output, holding `source`."""
+    if source.size == 0:
+        return
+    width = source.shape[-1]
+    rows = source.size // max(width, 1)
+    room = (ctypes.c_uint8 * (rows * out.ld * source.itemsize)).from_address(out.data)
+    np.frombuffer(room, source.dtype).reshape(rows, out.ld)[:, :width] = source.reshape(rows, width)
+    inside.data, inside.ld = out.data, out.ld
+
+
+def _collect(buffer: _Buffer, ld: int, dense: np.ndarray, what: str) -> None:
+    """Copy a strided output to its dense array. Raises AssertionError when a gap was written."""
+    rows, width = _rows(buffer, ld, dense), dense.shape[-1]
+    buffer.check(what)
+    assert (rows[:, width:].view(np.uint8) == 0xA5).all(), f"{what} was written between its rows"
+    dense[...] = rows[:, :width].reshape(dense.shape)
 
 
 def _run_remote(cx: Lowering, node: NativeNode, known: dict[str, np.ndarray], call: _Call, level: str) -> None:

@@ -6,6 +6,8 @@ on the architecture only, so that one packed copy serves every ISA level.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 PANEL = {"x86_64": 32, "aarch64": 8, "armv7": 4, "riscv64": 8, "wasm32": 8}
@@ -49,7 +51,8 @@ def pad_vector(vector: np.ndarray, arch: str) -> np.ndarray:
 def pack_filters(weight: np.ndarray, group: int, arch: str) -> np.ndarray:
     """Convolution weights [O, *kernel, C/group] as one packed matrix per group, K in the order (*kernel, C/group)."""
     outputs = weight.shape[0] // group
-    matrices = [weight[g * outputs : (g + 1) * outputs].reshape(outputs, -1).T for g in range(group)]
+    taps = math.prod(weight.shape[1:])
+    matrices = [weight[g * outputs : (g + 1) * outputs].reshape(outputs, taps).T for g in range(group)]
     return np.concatenate([pack_matrix(m, arch) for m in matrices])
 
 
@@ -72,7 +75,8 @@ def pack_depthwise(weight: np.ndarray, bias: np.ndarray | None, arch: str) -> np
 def pack_transposed(weight: np.ndarray, group: int, arch: str) -> np.ndarray:
     """Transposed weights [C, *kernel, O/group] as one packed [C/group] x [taps * O/group] matrix per group."""
     inputs = weight.shape[0] // group
-    matrices = [weight[g * inputs : (g + 1) * inputs].reshape(inputs, -1) for g in range(group)]
+    columns = math.prod(weight.shape[1:])
+    matrices = [weight[g * inputs : (g + 1) * inputs].reshape(inputs, columns) for g in range(group)]
     return np.concatenate([pack_matrix(m, arch) for m in matrices])
 
 

@@ -67,7 +67,8 @@ def _dense(x: Array, w: Array, y: Array, strides: tuple[int, ...], dilations: tu
     view = windows(x, taps, strides, dilations, counts)
     width = matrix.shape[0]
     for index in _blocks(y.shape[0], counts, width * x.itemsize):
-        rows, target = view[index].reshape(-1, width), y[index]
+        target = y[index]
+        rows = view[index].reshape(math.prod(target.shape[:-1]), width)
         if target.flags.c_contiguous:
             np.matmul(rows, matrix, out=target.reshape(-1, target.shape[-1]))
         else:

@@ -45,36 +45,41 @@ def conv(node: Node, cx: Lowering) -> None:
     x, w = node.inputs[:2]
     _require_f32(cx, [i for i in node.inputs if i])
     shape, weight = cx.shape(x), cx.constant(w)
-    if weight is None or len(shape) > 4 or (bias := _bias(node, cx)) is NotImplemented:
+    if weight is None or len(shape) > 4:
         _direct(node, cx)
         return
-    g = _geometry(node, cx, weight)
-    channels = shape[-1]
-    if not isinstance(channels, int):
-        raise UnsupportedError(f"the number of channels {channels} is symbolic")
-    depthwise = g.group == channels == g.outputs and weight.shape[-1] == 1
-    if depthwise and g.group > 1:
-        packed = cx.weight(packing.pack_depthwise(weight.reshape(g.outputs, *g.kernel, 1), bias, cx.arch), w)
+    g, bias = _geometry(node, cx, weight), _optional(node, 2)
+    values = cx.constant(bias)
+    if g.group == _channels(cx, x) == g.outputs and g.group > 1:
+        if bias and values is None:
+            _direct(node, cx)
+            return
+        packed = cx.weight(packing.pack_depthwise(weight.reshape(g.outputs, *g.kernel, 1), values, cx.arch), w)
         _emit(node, cx, "dwconv_f32", packed, "", g, why="one filter per channel")
         return
     tile = _winograd_tile(node, cx, g)
     if tile:
         packed = cx.weight(packing.pack_winograd(weight, tile, cx.arch), w)
-        padded_bias = cx.weight(bias, f"{w}.bias") if bias is not None else ""
         scratch = _winograd_scratch(node, cx, g, tile)
         why = f"Winograd F({tile}x{tile}, 3x3): {_winograd_gain(tile):.2f} times fewer multiplications"
-        _emit(node, cx, f"wino{tile}_f32", packed, padded_bias, g, scratch=scratch, why=why)
+        _emit(node, cx, f"wino{tile}_f32", packed, bias, g, scratch=scratch, why=why)
         return
     packed = cx.weight(packing.pack_filters(weight, g.group, cx.arch), w)
-    padded_bias = cx.weight(packing.pad_biases(bias, g.group, cx.arch), f"{w}.bias") if bias is not None else ""
     alternatives = []
     if _winograd_fits(g):
         reason = "weights would be 4 times larger; allow it with winograd=True"
         alternatives.append(Alternative("wino4_f32", reason, 1 / _winograd_gain(4)))
     _emit(
-        node, cx, "conv_f32", packed, padded_bias, g, scratch=_padding_scratch(node, cx, g),
+        node, cx, "conv_f32", packed, padded_bias(cx, bias, g.group), g, scratch=_padding_scratch(node, cx, g),
         why="pointwise: a matrix product" if g.kernel == (1, 1) else "implicit GEMM", alternatives=alternatives,
     )  # fmt: skip
+
+
+def _channels(cx: Lowering, name: str) -> int:
+    channels = cx.shape(name)[-1]
+    if not isinstance(channels, int):
+        raise UnsupportedError(f"the number of channels {channels} is symbolic")
+    return channels
 
 
 def _require_f32(cx: Lowering, names: list[str]) -> None:
@@ -83,12 +88,20 @@ def _require_f32(cx: Lowering, names: list[str]) -> None:
             raise UnsupportedError(f"a native convolution of {cx.dtype(name).short}")
 
 
-def _bias(node: Node, cx: Lowering) -> np.ndarray | None:
-    """The bias, None without one, NotImplemented when it is computed."""
-    if len(node.inputs) < 3 or not node.inputs[2]:
-        return None
-    data = cx.constant(node.inputs[2])
-    return NotImplemented if data is None else data
+def padded_bias(cx: Lowering, name: str, group: int = 1) -> str:
+    """The bias [O] with each group's part padded to whole panels; a computed one is padded while running."""
+    if not name:
+        return ""
+    data = cx.constant(name)
+    if data is not None:
+        return cx.weight(packing.pad_biases(data, group, cx.arch), name)
+    outputs = _channels(cx, name) // group
+    columns = packing.padded_columns(outputs, cx.arch)
+    grouped = cx.temp(DType.F32, (group, outputs), name)
+    padded = cx.temp(DType.F32, (group, columns), name)
+    cx.lower(Node("reshape", [name], [grouped], {"to": (group, outputs)}))
+    cx.lower(Node("pad", [grouped], [padded], {"widths": ((0, 0), (0, columns - outputs))}))
+    return padded
 
 
 def _geometry(node: Node, cx: Lowering, weight: np.ndarray) -> _Geometry:
@@ -120,6 +133,18 @@ def _optional(node: Node, index: int) -> str:
     return node.inputs[index] if len(node.inputs) > index else ""
 
 
+def _slopes(cx: Lowering, name: str, channels: int) -> str:
+    """Prelu slopes, one a channel: a single one is repeated."""
+    if not name or cx.shape(name) == (channels,):
+        return name
+    slope = cx.constant(name)
+    if slope is not None:
+        return cx.weight(np.full(channels, slope.reshape(()), np.float32), name)
+    repeated = cx.temp(DType.F32, (channels,), name)
+    cx.lower(Node("expand", [name], [repeated], {"to": (channels,)}))
+    return repeated
+
+
 def residual_in_place(node: Node) -> bool:
     """Whether the output may replace the residual: not when it is added after a pass over the stored row."""
     if not _optional(node, 3):
@@ -139,7 +164,7 @@ def _emit(
     why: str,
     alternatives: list[Alternative] | None = None,
 ) -> None:
-    residual, slope = _optional(node, 3), _optional(node, 4)
+    residual, slope = _optional(node, 3), _slopes(cx, _optional(node, 4), g.outputs)
     params: list[Param] = [g.outputs, *g.kernel, *g.strides, *g.pads, *g.dilations, g.group, *_epilogue(node)]
     cx.emit(
         kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
@@ -197,6 +222,8 @@ def _direct(node: Node, cx: Lowering) -> None:
     if not 1 <= rank <= 3:
         raise UnsupportedError(f"a convolution of {rank} spatial dimensions")
     inputs = [*node.inputs, *[""] * (5 - len(node.inputs))]
+    if inputs[4]:
+        inputs[4] = _slopes(cx, inputs[4], _channels(cx, node.outputs[0]))
     params: list[Param] = [rank, a.get("group", 1), *_epilogue(node), *a["strides"], *a["pads"], *a["dilations"]]
     why = "weights computed at run time" if cx.constant(node.inputs[1]) is None else f"{rank} spatial dimensions"
     cx.emit("conv_direct_f32", inputs, node.outputs, params, macs=cx.macs(node), why=why)
@@ -221,7 +248,7 @@ def conv_transpose(node: Node, cx: Lowering) -> None:
         kernel, strides, dilations, begin = (1, *kernel), (1, *strides), (1, *dilations), (0, *begin)
     outputs = weight.shape[-1] * group
     packed = cx.weight(packing.pack_transposed(weight, group, cx.arch), w)
-    bias, slope = _optional(node, 2), _optional(node, 3)
+    bias, slope = _optional(node, 2), _slopes(cx, _optional(node, 3), outputs)
     pixels = cx.upper(product(shape[1:-1]))
     scratch = pixels * int(np.prod(kernel)) * weight.shape[-1] * 4
     params: list[Param] = [outputs, *kernel, *strides, *begin, 0, 0, *dilations, group, *_epilogue(node)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgerun.backends.native import packing
 from edgerun.backends.native.lowering import Lowering, Param, lowers
-from edgerun.backends.native.ops.conv import RESIDUAL, residual_in_place
+from edgerun.backends.native.ops.conv import RESIDUAL, padded_bias, residual_in_place
 from edgerun.backends.native.ops.half import computed_in_f32
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
@@ -37,12 +37,8 @@ def matmul(node: Node, cx: Lowering) -> None:
         matrix = weight.T if trans else weight
         k, n = matrix.shape
         packed = cx.weight(packing.pack_matrix(matrix, cx.arch), b, key=(b, f"matrix {trans}"))
-        constant = cx.constant(bias)
-        if bias and constant is None:
-            raise UnsupportedError("the bias of a matmul is computed at run time")
-        padded = cx.weight(packing.pad_vector(constant.reshape(-1), cx.arch), bias) if constant is not None else ""
         cx.emit(
-            "matmul_f32", [a, packed, padded, residual, ""], node.outputs, [k, n, *epilogue], macs=macs,
+            "matmul_f32", [a, packed, padded_bias(cx, bias), residual, ""], node.outputs, [k, n, *epilogue], macs=macs,
             in_place=((0, 3),) if residual_in_place(node) else (), strided_inputs=strided, strided_outputs=(0,),
             why="the right operand is constant and packed",
         )  # fmt: skip

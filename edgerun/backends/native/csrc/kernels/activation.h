@@ -16,7 +16,10 @@ VM_INLINE er_w activate_w(int act, er_w x, er_w slope, float p0, float p1) {
     case ER_ACT_GELU: return er_gelu_w(x);
     case ER_ACT_GELU_TANH: return er_gelu_tanh_w(x);
     case ER_ACT_TANH: return er_tanh_w(x);
-    case ER_ACT_ELU: return er_select_w(x < zero, (er_exp_w(x) - 1.0f) * p0, x);
+    case ER_ACT_ELU: { /* e^x - 1 = 2 t / (1 - t), t = tanh(x / 2), keeps its digits near 0 */
+      er_w t = er_tanh_w(x * 0.5f);
+      return er_select_w(x < zero, (t + t) / (one - t) * p0, x);
+    }
     case ER_ACT_PRELU: return er_select_w(x < zero, x * slope, x);
     default: return x;
   }

@@ -90,7 +90,7 @@ static void conv_item(void *ctx, int item, int thread) {
       for (int64_t p = p0; p < p1; p++) {
         const float *b = j->w + p * GEMM_NR * k;
         /* The first panel's steps fetch the rows of the next tile, which lie right behind these. */
-        int64_t step = j->flat && p == p0 && t + 1 < t1 ? mr * j->pixel * 4 / k : 0;
+        int64_t step = j->flat && p == p0 && t + 1 < t1 && k ? mr * j->pixel * 4 / k : 0;
         conv_tile(j, m, mr, rows, p, b, step ? (const char *)(rows[0] + mr * j->pixel) : (const char *)b, step);
       }
     }
