@@ -315,7 +315,7 @@ def test_transposed(level: str) -> None:
 @pytest.mark.parametrize("act", EPILOGUES, ids=lambda e: f"{e[0]}-{e[2]}")
 def test_transposed_epilogues(level: str, act: tuple[str, float, float]) -> None:
     rng = np.random.default_rng(2)
-    attrs = {"strides": (2, 2), "pads": (1, 0, 0, 1), "dilations": (1, 1), "output_padding": (0, 0)}
+    attrs: dict[str, Any] = {"strides": (2, 2), "pads": (1, 0, 0, 1), "dilations": (1, 1), "output_padding": (0, 0)}
     attrs |= {"act": act[0], "p0": float(act[1]), "p1": float(act[2])}
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 4, 5, 6), (6, 3, 3, 19)))
     slope = rng.standard_normal(19).astype(np.float32) if act[0] == "prelu" else None

@@ -76,8 +76,8 @@ def test_epilogues(level: str, act: tuple[str, float, float], res: str) -> None:
 @pytest.mark.parametrize("trans_b", [False, True])
 def test_batches(level: str, trans_b: bool) -> None:
     for left, right in (
-        ((2, 3), (2, 3)), ((2, 3), (1, 3)), ((2, 3), (2, 1)), ((2, 3), ()), ((), (2, 3)), ((1, 3), (2, 1)), ((4,), (2, 4)),
-        ((2, 4), (4,)), ((2, 1, 3), (4, 1)),
+        ((2, 3), (2, 3)), ((2, 3), (1, 3)), ((2, 3), (2, 1)), ((2, 3), ()), ((), (2, 3)), ((1, 3), (2, 1)),
+        ((4,), (2, 4)), ((2, 4), (4,)), ((2, 1, 3), (4, 1)),
     ):  # fmt: skip
         for m, n in ((1, 17), (5, 20), (15, 33)):
             a, b = real(*left, m, 10), real(*right, *((n, 10) if trans_b else (10, n)))

@@ -137,7 +137,8 @@ static void run_conv_f32(const er_call *c) {
   j.epilogue.residual_ld = c->in[3].ld;
   int64_t k = gemm_k(&j.shape), images = pointwise ? 1 : y.n;
   j.m = pointwise ? y.n * y.h * y.w : y.h * y.w;
-  j.split = gemm_plan_items(j.m, og, k, er_pool_threads(c->pool));
+  int64_t touched = hp * wp * cg * 4, a_bytes = pointwise || j.m * k * 4 < touched ? j.m * k * 4 : touched;
+  j.split = gemm_plan_items(j.m, og, k, a_bytes, er_pool_threads(c->pool));
   for (int64_t n = 0; n < images; n++) {
     const float *from = (const float *)c->in[0].data + n * x.h * x.w * x.ld;
     if (padded) {

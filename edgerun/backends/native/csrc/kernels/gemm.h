@@ -226,17 +226,18 @@ ER_INLINE void gemm_tile(int mr, const float *const *rows, const gemm_shape *s, 
 typedef struct { int64_t tiles, block, blocks, panels, panel_block, panel_blocks; } gemm_split;
 
 #define GEMM_CACHE (320 * 1024) /* bytes of A that stay near while a panel of B streams past */
+#define GEMM_SHARE 4            /* tiles that share a panel at least: fewer cannot hide fetching it */
 #define GEMM_NEAR (24 * 1024)   /* bytes of B that stay in the first-level cache beside a tile of A */
 #define GEMM_SPREAD 4           /* items per thread: evens out cores of different speed */
 #define GEMM_SERIAL 200000       /* multiply-accumulates that cost as much as waking the pool */
 
-ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int threads) {
+/* a_bytes: all that is read of A; less than m * k * 4 when rows overlap, as those of a convolution do. */
+ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int64_t a_bytes, int threads) {
   gemm_split s;
   s.tiles = (m + GEMM_MR - 1) / GEMM_MR;
   s.panels = gemm_panels(n);
-  int64_t tile_bytes = (m + s.tiles - 1) / s.tiles * k * 4;
-  s.block = GEMM_CACHE / (tile_bytes + 1);
-  if (s.block < 1) s.block = 1;
+  s.block = GEMM_CACHE / (a_bytes / s.tiles + 1);
+  if (s.block < GEMM_SHARE) s.block = GEMM_SHARE;
   if (s.block > s.tiles) s.block = s.tiles;
   s.panel_block = s.panels;
   s.blocks = (s.tiles + s.block - 1) / s.block;

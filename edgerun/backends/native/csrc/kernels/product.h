@@ -104,11 +104,11 @@ static void mm_run(er_pool *pool, mm_job *j) {
   if (j->m == 0 || j->n == 0) return;
   int threads = er_pool_threads(pool);
   if (j->m == 1) {
-    j->split = gemm_plan_items(1, j->n, j->shape.k, threads);
+    j->split = gemm_plan_items(1, j->n, j->shape.k, j->shape.k * 4, threads);
     er_parallel(pool, gemv_item, j, (int)j->split.panel_blocks);
     return;
   }
-  j->split = gemm_plan_items(j->m, j->n, j->shape.k, threads);
+  j->split = gemm_plan_items(j->m, j->n, j->shape.k, j->m * j->shape.k * 4, threads);
   er_parallel(pool, mm_item, j, (int)(j->split.blocks * j->split.panel_blocks));
 }
 #endif

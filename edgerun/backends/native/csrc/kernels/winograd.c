@@ -175,7 +175,7 @@ static void wino_gemm(void *ctx, int item, int thread) {
   int64_t c = j->x.c, o = j->y.c;
   mm_job g = {.shape = {1, 1, c, 0, 0}, .a = j->v + (int64_t)item * j->count * c, .b = (const float *)j->c->in[1].data + item * gemm_columns(o) * c,
               .y = j->m + (int64_t)item * j->count * o, .m = j->count, .n = o, .a_ld = c, .y_ld = o};
-  g.split = gemm_plan_items(g.m, g.n, c, 1);
+  g.split = gemm_plan_items(g.m, g.n, c, g.m * c * 4, 1);
   for (int i = 0; i < (int)(g.split.blocks * g.split.panel_blocks); i++) mm_item(&g, i, 0);
 }
 
