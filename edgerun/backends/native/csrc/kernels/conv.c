@@ -5,6 +5,7 @@
  *
  * A padded copy of one image lies in the scratch where there is padding. Groups run one after the other. */
 #include "conv.h"
+#include "product.h"
 
 #ifdef ER_BASELINE_CHECKS
 static int check_conv_f32(const er_call *c) {
@@ -41,78 +42,6 @@ static void conv_pad_row(void *ctx, int r, int thread) {
   memset(to + (left + width) * c, 0, (size_t)((j->wp - left - width) * c) * 4);
 }
 
-typedef struct {
-  gemm_shape shape;
-  gemm_split split;
-  gemm_epilogue epilogue;
-  const float *x, *w;
-  float *y;
-  int64_t m, n, ow, pixel, row, step_x, step_y, y_ld; /* pixel, row: floats between input pixels and rows */
-  int flat;                                          /* rows of A are simply `pixel` apart */
-} conv_job;
-
-/* The rows of A for tile t of conv_job j. */
-ER_INLINE int conv_rows(const conv_job *j, int64_t m, int64_t end, const float **rows) {
-  int mr = (int)(end - m);
-  if (j->flat) {
-    for (int i = 0; i < mr; i++) rows[i] = j->x + (m + i) * j->pixel;
-    return mr;
-  }
-  int64_t oy = m / j->ow, ox = m % j->ow;
-  for (int i = 0; i < mr; i++) {
-    rows[i] = j->x + oy * j->step_y + ox * j->step_x;
-    if (++ox == j->ow) { ox = 0; oy++; }
-  }
-  return mr;
-}
-
-ER_INLINE void conv_tile(const conv_job *j, int64_t m, int mr, const float *const *rows, int64_t p, const float *b,
-                         const char *prefetch, int64_t step) {
-  gemm_epilogue e = j->epilogue;
-  int64_t first = p * GEMM_NR;
-  if (e.residual) e.residual += m * e.residual_ld + first;
-  gemm_tile(mr, rows, &j->shape, b, j->y + m * j->y_ld + first, j->y_ld, j->n, first, &e, prefetch, step);
-}
-
-static void conv_item(void *ctx, int item, int thread) {
-  const conv_job *j = ctx;
-  (void)thread;
-  int64_t mb = item / j->split.panel_blocks, nb = item % j->split.panel_blocks;
-  int64_t t0 = mb * j->split.block, t1 = t0 + j->split.block < j->split.tiles ? t0 + j->split.block : j->split.tiles;
-  int64_t p0 = nb * j->split.panel_block;
-  int64_t p1 = p0 + j->split.panel_block < j->split.panels ? p0 + j->split.panel_block : j->split.panels;
-  int64_t k = gemm_k(&j->shape), count = t1 - t0;
-  const float *rows[GEMM_MR];
-  if ((p1 - p0) * GEMM_NR * k * 4 <= GEMM_NEAR) { /* all of B stays near: finish each output row at once */
-    for (int64_t t = t0; t < t1; t++) {
-      int64_t m = gemm_tile_first(j->m, j->split.tiles, t);
-      int mr = conv_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
-      for (int64_t p = p0; p < p1; p++) {
-        const float *b = j->w + p * GEMM_NR * k;
-        /* The first panel's steps fetch the rows of the next tile, which lie right behind these. */
-        int64_t step = j->flat && p == p0 && t + 1 < t1 && k ? mr * j->pixel * 4 / k : 0;
-        conv_tile(j, m, mr, rows, p, b, step ? (const char *)(rows[0] + mr * j->pixel) : (const char *)b, step);
-      }
-    }
-    return;
-  }
-  for (int64_t p = p0; p < p1; p++) {
-    const float *b = j->w + p * GEMM_NR * k;
-    for (int64_t t = t0; t < t1; t++) {
-      int64_t m = gemm_tile_first(j->m, j->split.tiles, t);
-      int mr = conv_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
-      /* The tiles of this block fetch the next panel between them. */
-      const char *prefetch = (const char *)b;
-      int64_t step = 0;
-      if (count <= 16 && p + 1 < p1) {
-        step = GEMM_NR * 4 / count;
-        prefetch = (const char *)(b + GEMM_NR * k) + (t - t0) * k * step;
-      }
-      conv_tile(j, m, mr, rows, p, b, prefetch, step);
-    }
-  }
-}
-
 static void run_conv_f32(const er_call *c) {
   const int32_t *p = c->param;
   conv_image x = conv_view(&c->in[0]), y = conv_view(&c->out[0]);
@@ -122,14 +51,13 @@ static void run_conv_f32(const er_call *c) {
   int pointwise = p[CONV_KH] == 1 && p[CONV_KW] == 1 && !padded && p[CONV_SH] == 1 && p[CONV_SW] == 1;
   int64_t hp = padded ? conv_padded(y.h, p[CONV_SH], p[CONV_DH], p[CONV_KH]) : x.h;
   int64_t wp = padded ? conv_padded(y.w, p[CONV_SW], p[CONV_DW], p[CONV_KW]) : x.w;
-  conv_job j = {.ow = y.w, .n = og, .y_ld = y.ld, .flat = pointwise, .pixel = padded ? x.c : x.ld};
-  j.row = wp * j.pixel;
-  j.step_x = p[CONV_SW] * j.pixel;
-  j.step_y = p[CONV_SH] * j.row;
-  if (groups == 1 && p[CONV_DW] == 1 && j.pixel == x.c)
-    j.shape = (gemm_shape){p[CONV_KH], 1, p[CONV_KW] * x.c, 0, p[CONV_DH] * j.row};
+  int64_t pixel = padded ? x.c : x.ld, row = wp * pixel; /* floats between pixels and rows of the input */
+  mm_job j = {.n = og, .a_ld = pixel, .y_ld = y.ld};
+  if (!pointwise) { j.across = y.w; j.step_x = p[CONV_SW] * pixel; j.step_y = p[CONV_SH] * row; }
+  if (groups == 1 && p[CONV_DW] == 1 && pixel == x.c)
+    j.shape = (gemm_shape){p[CONV_KH], 1, p[CONV_KW] * x.c, 0, p[CONV_DH] * row};
   else
-    j.shape = (gemm_shape){p[CONV_KH], p[CONV_KW], cg, p[CONV_DW] * j.pixel, p[CONV_DH] * j.row};
+    j.shape = (gemm_shape){p[CONV_KH], p[CONV_KW], cg, p[CONV_DW] * pixel, p[CONV_DH] * row};
   j.epilogue.act = p[CONV_ACT];
   j.epilogue.res = p[CONV_RES];
   j.epilogue.p0 = er_param_f32(c, CONV_P0);
@@ -138,7 +66,6 @@ static void run_conv_f32(const er_call *c) {
   int64_t k = gemm_k(&j.shape), images = pointwise ? 1 : y.n;
   j.m = pointwise ? y.n * y.h * y.w : y.h * y.w;
   int64_t touched = hp * wp * cg * 4, a_bytes = pointwise || j.m * k * 4 < touched ? j.m * k * 4 : touched;
-  j.split = gemm_plan_items(j.m, og, k, a_bytes, er_pool_threads(c->pool));
   for (int64_t n = 0; n < images; n++) {
     const float *from = (const float *)c->in[0].data + n * x.h * x.w * x.ld;
     if (padded) {
@@ -147,13 +74,13 @@ static void run_conv_f32(const er_call *c) {
       from = c->scratch;
     }
     for (int64_t g = 0; g < groups; g++) {
-      j.x = from + g * cg;
-      j.w = (const float *)c->in[1].data + g * gemm_columns(og) * k;
+      j.a = from + g * cg;
+      j.b = (const float *)c->in[1].data + g * gemm_columns(og) * k;
       j.y = (float *)c->out[0].data + n * j.m * y.ld + g * og;
       j.epilogue.bias = c->in[2].data ? (const float *)c->in[2].data + g * gemm_columns(og) : NULL;
       j.epilogue.slope = c->in[4].data ? (const float *)c->in[4].data + g * og : NULL;
       j.epilogue.residual = c->in[3].data ? (const float *)c->in[3].data + n * j.m * c->in[3].ld + g * og : NULL;
-      er_parallel(c->pool, conv_item, &j, (int)(j.split.blocks * j.split.panel_blocks));
+      mm_run(c->pool, &j, a_bytes);
     }
   }
 }

@@ -71,7 +71,7 @@ static void run_conv_transpose_f32(const er_call *c) {
     for (int64_t g = 0; g < groups; g++) {
       j.a = (const float *)c->in[0].data + n * x.h * x.w * x.ld + g * cg;
       j.b = (const float *)c->in[1].data + g * gemm_columns(taps) * cg;
-      mm_run(c->pool, &j);
+      mm_run(c->pool, &j, j.m * cg * 4);
       ct_job gather = {c, x, y, c->scratch, (float *)c->out[0].data + n * y.h * y.w * y.ld, og, g * og};
       er_parallel(c->pool, ct_row, &gather, (int)y.h);
     }

@@ -227,7 +227,11 @@ typedef struct { int64_t tiles, block, blocks, panels, panel_block, panel_blocks
 
 #define GEMM_CACHE (320 * 1024) /* bytes of A that stay near while a panel of B streams past */
 #define GEMM_SHARE 4            /* tiles that share a panel at least: fewer cannot hide fetching it */
-#define GEMM_NEAR (24 * 1024)   /* bytes of B that stay in the first-level cache beside a tile of A */
+#if defined(__x86_64__)
+#define GEMM_NEAR (256 * 1024)  /* bytes of B that stay in the second-level cache while tiles of A pass by */
+#else
+#define GEMM_NEAR (128 * 1024)
+#endif
 #define GEMM_SPREAD 4           /* items per thread: evens out cores of different speed */
 #define GEMM_SERIAL 200000       /* multiply-accumulates that cost as much as waking the pool */
 
@@ -245,13 +249,23 @@ ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int64_t a_
     int64_t want = (int64_t)threads * GEMM_SPREAD;
     if (s.blocks < want) {
       if (s.panels >= want) s.panel_block = (s.panels * s.blocks + want - 1) / want;
-      else { int64_t parts = s.tiles < want ? s.tiles : want; s.block = (s.tiles + parts - 1) / parts; }
+      else if (s.tiles >= want) s.block = (s.tiles + want - 1) / want;
+      else { /* few of both */
+        int64_t parts = (want + s.panels - 1) / s.panels;
+        s.panel_block = 1;
+        s.block = (s.tiles + parts - 1) / parts;
+      }
     }
   }
   if (s.panel_block < 1) s.panel_block = 1;
   s.blocks = (s.tiles + s.block - 1) / s.block;
   s.panel_blocks = (s.panels + s.panel_block - 1) / s.panel_block;
   return s;
+}
+/* Panels that are worked together: as many as stay near, so that output rows are written in long pieces. */
+ER_INLINE int64_t gemm_panel_group(int64_t k) {
+  int64_t group = GEMM_NEAR / (GEMM_NR * k * 4 + 1);
+  return group < 1 ? 1 : group;
 }
 /* Rows [first, first + count) of tile t when m rows are shared evenly by `tiles`. */
 ER_INLINE int64_t gemm_tile_first(int64_t m, int64_t tiles, int64_t t) { return t * (m / tiles) + (t < m % tiles ? t : m % tiles); }

@@ -67,7 +67,7 @@ static void run_matmul_f32(const er_call *c) {
   mm_job j = {.shape = {1, 1, k, 0, 0}, .a = a->data, .b = c->in[1].data, .y = y->data, .m = m, .n = c->param[MM_N], .a_ld = a->ld, .y_ld = y->ld};
   j.epilogue = (gemm_epilogue){c->in[2].data, c->in[3].data, c->in[4].data, c->in[3].ld, c->param[MM_ACT], c->param[MM_RES],
                                er_param_f32(c, MM_P0), er_param_f32(c, MM_P1)};
-  mm_run(c->pool, &j);
+  mm_run(c->pool, &j, m * k * 4);
 }
 
 /* Packs one panel of b [K, N] (or [N, K] with trans) at the given row stride. */
@@ -131,6 +131,6 @@ static void run_matmul_dyn_f32(const er_call *c) {
                 .y = (float *)y->data + i * m * n, .m = m, .n = n, .a_ld = k, .y_ld = n};
     j.epilogue = (gemm_epilogue){bias, c->in[3].data ? (const float *)c->in[3].data + i * m * n : NULL, c->in[4].data, n,
                                  c->param[MMD_ACT], c->param[MMD_RES], er_param_f32(c, MMD_P0), er_param_f32(c, MMD_P1)};
-    mm_run(c->pool, &j);
+    mm_run(c->pool, &j, m * k * 4);
   }
 }

@@ -1,4 +1,4 @@
-/* A matrix product over the pool: what matmul, transposed convolution and Winograd share. */
+/* A matrix product over the pool: what matmul and all convolutions share. */
 #ifndef EDGERUN_PRODUCT_H
 #define EDGERUN_PRODUCT_H
 #include "gemm.h"
@@ -10,31 +10,55 @@ typedef struct {
   const float *a, *b;
   float *y;
   int64_t m, n, a_ld, y_ld;
+  int64_t across, step_x, step_y; /* with across, row i of A is at i / across * step_y + i % across * step_x floats */
 } mm_job;
 
+/* Pointers to rows [m, end) of A; their number. */
+ER_INLINE int mm_rows(const mm_job *j, int64_t m, int64_t end, const float **rows) {
+  int mr = (int)(end - m);
+  if (!j->across) {
+    for (int i = 0; i < mr; i++) rows[i] = j->a + (m + i) * j->a_ld;
+    return mr;
+  }
+  int64_t oy = m / j->across, ox = m % j->across;
+  for (int i = 0; i < mr; i++) {
+    rows[i] = j->a + oy * j->step_y + ox * j->step_x;
+    if (++ox == j->across) { ox = 0; oy++; }
+  }
+  return mr;
+}
+
+/* One block of row tiles by one block of panels. */
 static void mm_item(void *ctx, int item, int thread) {
   const mm_job *j = ctx;
   (void)thread;
-  int64_t mb = item / j->split.panel_blocks, nb = item % j->split.panel_blocks, k = j->shape.k;
+  int64_t mb = item / j->split.panel_blocks, nb = item % j->split.panel_blocks, k = gemm_k(&j->shape);
   int64_t t0 = mb * j->split.block, t1 = t0 + j->split.block < j->split.tiles ? t0 + j->split.block : j->split.tiles;
   int64_t p0 = nb * j->split.panel_block, p1 = p0 + j->split.panel_block < j->split.panels ? p0 + j->split.panel_block : j->split.panels;
-  for (int64_t p = p0; p < p1; p++) {
-    int64_t first = p * GEMM_NR, count = t1 - t0;
-    const float *b = j->b + first * k;
+  int64_t count = t1 - t0, group = gemm_panel_group(k);
+  for (int64_t g0 = p0; g0 < p1; g0 += group) {
+    int64_t g1 = g0 + group < p1 ? g0 + group : p1;
+    const char *next = (const char *)(j->b + g1 * GEMM_NR * k);
     for (int64_t t = t0; t < t1; t++) {
       int64_t m = gemm_tile_first(j->m, j->split.tiles, t);
-      int mr = (int)(gemm_tile_first(j->m, j->split.tiles, t + 1) - m);
       const float *rows[GEMM_MR];
-      for (int i = 0; i < mr; i++) rows[i] = j->a + (m + i) * j->a_ld;
-      gemm_epilogue e = j->epilogue;
-      if (e.residual) e.residual += m * e.residual_ld + first;
-      const char *prefetch = (const char *)b;
-      int64_t step = 0;
-      if (count <= 16 && p + 1 < p1) {
-        step = GEMM_NR * 4 / count;
-        prefetch = (const char *)(b + GEMM_NR * k) + (t - t0) * k * step;
+      int mr = mm_rows(j, m, gemm_tile_first(j->m, j->split.tiles, t + 1), rows);
+      for (int64_t p = g0; p < g1; p++) {
+        const char *prefetch = (const char *)rows[0];
+        int64_t step = 0, first = p * GEMM_NR;
+        if (g1 < p1) { /* the tiles of this block fetch the next panels between them */
+          if (count <= 16) {
+            step = GEMM_NR * 4 / count;
+            prefetch = next + ((t - t0) * (g1 - g0) + (p - g0)) * k * step;
+          }
+        } else if (!j->across && p == g0 && t + 1 < t1 && k) { /* the rows of the next tile, which lie right behind these */
+          step = mr * j->a_ld * 4 / k;
+          prefetch = (const char *)(rows[0] + mr * j->a_ld);
+        }
+        gemm_epilogue e = j->epilogue;
+        if (e.residual) e.residual += m * e.residual_ld + first;
+        gemm_tile(mr, rows, &j->shape, j->b + first * k, j->y + m * j->y_ld + first, j->y_ld, j->n, first, &e, prefetch, step);
       }
-      gemm_tile(mr, rows, &j->shape, b, j->y + m * j->y_ld + first, j->y_ld, j->n, first, &e, prefetch, step);
     }
   }
 }
@@ -99,16 +123,11 @@ static void gemv_item(void *ctx, int item, int thread) {
   }
 }
 
-/* y [m, n] = epilogue(a [m, k] * b). */
-static void mm_run(er_pool *pool, mm_job *j) {
+/* y [m, n] = epilogue(a [m, k] * b); a_bytes: all that is read of a. */
+static void mm_run(er_pool *pool, mm_job *j, int64_t a_bytes) {
   if (j->m == 0 || j->n == 0) return;
-  int threads = er_pool_threads(pool);
-  if (j->m == 1) {
-    j->split = gemm_plan_items(1, j->n, j->shape.k, j->shape.k * 4, threads);
-    er_parallel(pool, gemv_item, j, (int)j->split.panel_blocks);
-    return;
-  }
-  j->split = gemm_plan_items(j->m, j->n, j->shape.k, j->m * j->shape.k * 4, threads);
-  er_parallel(pool, mm_item, j, (int)(j->split.blocks * j->split.panel_blocks));
+  int64_t k = gemm_k(&j->shape);
+  j->split = gemm_plan_items(j->m, j->n, k, a_bytes, er_pool_threads(pool));
+  er_parallel(pool, j->m == 1 && k == j->shape.k ? gemv_item : mm_item, j, (int)(j->split.blocks * j->split.panel_blocks));
 }
 #endif
