@@ -3,7 +3,7 @@
  *   dwconv_f32: inputs and parameters as conv_f32, with group = C = O
  *   weights: [ceil(C / DW_BLOCK)][1 + KH * KW][DW_BLOCK], bias first; the last block is padded with zeros
  *
- * Interior outputs of 3x3 and 5x5 filters run in strips of four; everything else goes tap by tap over the valid range. */
+ * 3x3 and 5x5 filters of stride 1 and 2 run in strips of four outputs; everything else goes tap by tap. */
 #include "conv.h"
 
 #if defined(__x86_64__)
@@ -43,10 +43,27 @@ ER_INLINE void dw_store(const dw_job *j, float *to, const float *residual, vf v,
   if (full) vstore(to, v); else vstore_part(to, v, left);
 }
 
-/* Four neighbouring outputs of one row for VL channels; rows: first tap of each kernel row. Compile-time K and S. */
-ER_INLINE void dw_strip(const int K, const int S, const dw_job *j, const float *const *rows, const float *w, float *to,
-                        const float *residual, int64_t count) {
-  const int64_t pixel = j->x.ld;
+/* The work of a strip: VL channels (the first `left` where fewer) of neighbouring outputs in one row. */
+typedef struct {
+  const dw_job *j;
+  const float *rows[5];              /* input at column 0 under each kernel row; NULL above and below the image */
+  const float *w;                    /* bias, then taps */
+  float *to;                         /* output at column 0 */
+  const float *residual;             /* likewise, or NULL */
+  int left;
+} dw_span;
+
+ER_INLINE vf dw_load(const int FULL, const float *p, int left) { return FULL ? vload(p) : vload_part(p, left); }
+
+ER_INLINE void dw_put(const int FULL, const dw_span *s, int64_t ox, vf v) {
+  const float *residual = s->residual ? s->residual + ox * s->j->c->in[3].ld : NULL;
+  dw_store(s->j, s->to + ox * s->j->y.ld, residual, v, FULL ? VL : s->left);
+}
+
+/* `count` times four outputs from column ox on, all taps inside the image. Compile-time K, S and FULL. */
+ER_INLINE void dw_strip(const int K, const int S, const int FULL, const dw_span *s, int64_t ox, int64_t count) {
+  const int64_t pixel = s->j->x.ld, first = ox * S - s->j->pl;
+  const float *w = s->w;
   vf taps[9];
   if (K == 3) {
 #pragma GCC unroll 9
@@ -57,10 +74,10 @@ ER_INLINE void dw_strip(const int K, const int S, const dw_job *j, const float *
     vf acc[4] = {bias, bias, bias, bias};
 #pragma GCC unroll 5
     for (int y = 0; y < K; y++) {
-      const float *r = rows[y] + n * 4 * S * pixel;
+      const float *r = s->rows[y] + (first + n * 4 * S) * pixel;
       vf in[11];
 #pragma GCC unroll 11
-      for (int x = 0; x < 3 * S + K; x++) in[x] = vload(r + x * pixel);
+      for (int x = 0; x < 3 * S + K; x++) in[x] = dw_load(FULL, r + x * pixel, s->left);
 #pragma GCC unroll 5
       for (int x = 0; x < K; x++) {
         vf t = K == 3 ? taps[y * 3 + x] : vload(w + (1 + y * K + x) * DW_BLOCK);
@@ -69,17 +86,59 @@ ER_INLINE void dw_strip(const int K, const int S, const dw_job *j, const float *
       }
     }
 #pragma GCC unroll 4
-    for (int o = 0; o < 4; o++)
-      dw_store(j, to + (n * 4 + o) * j->y.ld, residual ? residual + (n * 4 + o) * j->c->in[3].ld : NULL, acc[o], VL);
+    for (int o = 0; o < 4; o++) dw_put(FULL, s, ox + n * 4 + o, acc[o]);
   }
 }
-#define DW_STRIP(K, S)                                                                                            \
-  static __attribute__((noinline)) void dw_strip_##K##_##S(const dw_job *j, const float *const *rows, const float *w, \
-                                                           float *to, const float *residual, int64_t count) {     \
-    dw_strip(K, S, j, rows, w, to, residual, count);                                                              \
+
+/* `count` (at most four) outputs from column ox on, with taps outside the image. */
+ER_INLINE void dw_edge(const int K, const int S, const int FULL, const dw_span *s, int64_t ox, int64_t count) {
+  const int64_t pixel = s->j->x.ld, first = ox * S - s->j->pl;
+  const uint64_t width = (uint64_t)s->j->x.w;
+  vf bias = vload(s->w), acc[4] = {bias, bias, bias, bias};
+#pragma GCC unroll 5
+  for (int y = 0; y < K; y++) {
+    const float *r = s->rows[y];
+    if (!r) continue;
+    vf in[11];
+#pragma GCC unroll 11
+    for (int x = 0; x < 3 * S + K; x++)
+      in[x] = (uint64_t)(first + x) < width ? dw_load(FULL, r + (first + x) * pixel, s->left) : vsplat(0.0f);
+#pragma GCC unroll 5
+    for (int x = 0; x < K; x++) {
+      vf t = vload(s->w + (1 + y * K + x) * DW_BLOCK);
+#pragma GCC unroll 4
+      for (int o = 0; o < 4; o++) acc[o] += in[o * S + x] * t;
+    }
   }
-DW_STRIP(3, 1) DW_STRIP(3, 2) DW_STRIP(5, 1) DW_STRIP(5, 2)
-typedef void (*dw_strip_fn)(const dw_job *, const float *const *, const float *, float *, const float *, int64_t);
+#pragma GCC unroll 4
+  for (int o = 0; o < 4; o++)
+    if (o < count) dw_put(FULL, s, ox + o, acc[o]);
+}
+
+typedef void (*dw_fn)(const dw_span *, int64_t ox, int64_t count);
+#define DW_FORM(NAME, K, S, FULL)                                                                              \
+  static __attribute__((noinline)) void dw_##NAME##_##K##_##S##_##FULL(const dw_span *s, int64_t ox, int64_t count) { \
+    dw_##NAME(K, S, FULL, s, ox, count);                                                                       \
+  }
+#define DW_FORMS(K, S) DW_FORM(strip, K, S, 0) DW_FORM(strip, K, S, 1) DW_FORM(edge, K, S, 0) DW_FORM(edge, K, S, 1)
+DW_FORMS(3, 1) DW_FORMS(3, 2) DW_FORMS(5, 1) DW_FORMS(5, 2)
+#define DW_ROW(K, S) {{dw_strip_##K##_##S##_0, dw_edge_##K##_##S##_0}, {dw_strip_##K##_##S##_1, dw_edge_##K##_##S##_1}}
+static const dw_fn dw_forms[2][2][2][2] = {{DW_ROW(3, 1), DW_ROW(3, 2)}, {DW_ROW(5, 1), DW_ROW(5, 2)}}; /* [K][S][FULL][edge] */
+
+/* All outputs of a row: strips where every tap is inside, edges around them. */
+static void dw_span_run(const dw_span *s, const dw_fn *form) {
+  const dw_job *j = s->j;
+  int64_t end = j->x.w + j->pl - j->kw; /* the last output whose taps end inside the image is end / stride */
+  int inside = end >= 0;
+  for (int y = 0; y < j->kh; y++) inside &= s->rows[y] != NULL;
+  end = !inside ? 0 : end / j->sw + 1 < j->y.w ? end / j->sw + 1 : j->y.w;
+  for (int64_t ox = 0; ox < j->y.w;) {
+    int64_t strips = ox * j->sw >= j->pl && end > ox ? (end - ox) / 4 : 0, count = j->y.w - ox < 4 ? j->y.w - ox : 4;
+    if (strips) form[0](s, ox, strips);
+    else form[1](s, ox, count);
+    ox += strips ? strips * 4 : count;
+  }
+}
 
 /* One output pixel, any kernel, only taps inside the input. w: first weight (bias) of these VL channels. */
 static __attribute__((noinline)) void dw_pixel(const dw_job *j, int64_t n, int64_t oy, int64_t ox, int64_t channel,
@@ -102,35 +161,20 @@ static __attribute__((noinline)) void dw_pixel(const dw_job *j, int64_t n, int64
 
 /* Output row oy, channels [c0, c1). */
 static void dw_row(const dw_job *j, int64_t n, int64_t oy, int64_t c0, int64_t c1) {
-  dw_strip_fn strip = NULL;
-  if (j->kh == j->kw && j->sh == j->sw && j->dh == 1 && j->dw == 1 && j->sh <= 2) {
-    if (j->kh == 3) strip = j->sh == 1 ? dw_strip_3_1 : dw_strip_3_2;
-    if (j->kh == 5) strip = j->sh == 1 ? dw_strip_5_1 : dw_strip_5_2;
-  }
-  int64_t iy = oy * j->sh - j->pt, block = (int64_t)(1 + j->kh * j->kw) * DW_BLOCK;
-  int64_t first = j->pl ? (j->pl + j->sw - 1) / j->sw : 0; /* outputs whose taps all lie inside: [first, first + 4 strips) */
-  int64_t strips = 0;
-  if (strip && iy >= 0 && iy + j->kh <= j->x.h && j->x.w - j->kw + j->pl >= 0) {
-    int64_t end = (j->x.w - j->kw + j->pl) / j->sw + 1;
-    if (end > j->y.w) end = j->y.w;
-    if (end > first) strips = (end - first) / 4;
-  }
+  int formed = j->kh == j->kw && (j->kh == 3 || j->kh == 5) && j->sh == j->sw && j->sh <= 2 && j->dh == 1 && j->dw == 1;
+  int64_t iy = oy * j->sh - j->pt, at = (n * j->y.h + oy) * j->y.w, block = (int64_t)(1 + j->kh * j->kw) * DW_BLOCK;
+  const er_view *residual = &j->c->in[3];
   for (int64_t ch = c0; ch < c1; ch += VL) {
-    const float *w = j->w + ch / DW_BLOCK * block + ch % DW_BLOCK;
-    int left = (int)(c1 - ch < VL ? c1 - ch : VL);
-    int64_t fast = left == VL ? strips : 0;
-    if (fast) {
-      const float *rows[5];
-      for (int y = 0; y < j->kh; y++)
-        rows[y] = j->from + ((n * j->x.h + iy + y) * j->x.w + first * j->sw - j->pl) * j->x.ld + ch;
-      int64_t at = (n * j->y.h + oy) * j->y.w + first;
-      const er_view *r = &j->c->in[3];
-      strip(j, rows, w, (float *)j->c->out[0].data + at * j->y.ld + ch, r->data ? (const float *)r->data + at * r->ld + ch : NULL, fast);
+    dw_span s = {.j = j, .w = j->w + ch / DW_BLOCK * block + ch % DW_BLOCK, .left = (int)(c1 - ch < VL ? c1 - ch : VL)};
+    if (!formed) {
+      for (int64_t ox = 0; ox < j->y.w; ox++) dw_pixel(j, n, oy, ox, ch, s.w, s.left);
+      continue;
     }
-    for (int64_t ox = 0; ox < j->y.w; ox++) {
-      if (fast && ox == first) ox += 4 * fast;
-      if (ox < j->y.w) dw_pixel(j, n, oy, ox, ch, w, left);
-    }
+    for (int y = 0; y < j->kh; y++)
+      s.rows[y] = iy + y < 0 || iy + y >= j->x.h ? NULL : j->from + (n * j->x.h + iy + y) * j->x.w * j->x.ld + ch;
+    s.to = (float *)j->c->out[0].data + at * j->y.ld + ch;
+    s.residual = residual->data ? (const float *)residual->data + at * residual->ld + ch : NULL;
+    dw_span_run(&s, dw_forms[j->kh == 5][j->sh == 2][s.left == VL]);
   }
   if (j->act > ER_ACT_CLAMP)
     for (int64_t ox = 0; ox < j->y.w; ox++) {
