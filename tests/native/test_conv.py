@@ -189,17 +189,65 @@ def test_depthwise_general(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
-def test_winograd(level: str) -> None:
-    for size in ((12, 12), (13, 14), (15, 17), (6, 7), (7, 11)):
-        tile = 4 if min(size) >= 12 else 2
+@pytest.mark.parametrize("tile", [2, 4])
+def test_winograd(level: str, tile: int) -> None:
+    forced: dict[str, Any] = {"winograd": tile}
+    for size in ((12, 12), (13, 14), (15, 17), (6, 7), (1, 11)):
         for channels, outputs in ((8, 5), (17, 33), (32, 32)):
             case = Case(size, (3, 3), channels, outputs, batch=2, pads=(1, 1, 1, 1), act=("clamp", 0, 6), res="before")
-            assert case.kernels(winograd=True) == [f"wino{tile}_f32"]
-            case.check(level, options={"winograd": True})
-            case.check(level, options={"winograd": True}, apart=3, in_place=True, threads=False)
-    Case((16, 18), (3, 3), 9, 20, pads=(0, 2, 1, 0), bias=False).check(level, options={"winograd": True})
+            assert case.kernels(winograd=tile) == [f"wino{tile}_f32"]
+            case.check(level, options=forced)
+            case.check(level, options=forced, apart=3, in_place=True, threads=False)
+    Case((16, 18), (3, 3), 9, 20, pads=(0, 2, 1, 0), bias=False).check(level, options=forced)
     many = Case((60, 60), (3, 3), 16, 16, pads=(1, 1, 1, 1), act=("silu", 0, 0), res="after")
-    many.check(level, options={"winograd": True})
+    many.check(level, options=forced)
+
+
+def test_winograd_is_chosen_where_it_pays() -> None:
+    """By default within a quarter of all weights; never for small images, other kernels, strides or groups."""
+    pads = (1, 1, 1, 1)
+    large = Case((56, 56), (3, 3), 64, 64, pads=pads)
+    assert large.kernels() == ["conv_f32"]
+    assert large.kernels(winograd=True) == ["wino4_f32"]
+    assert large.kernels(winograd=False) == ["conv_f32"]
+    assert large.kernels("aarch64", winograd=True) == ["wino4_f32"]
+    for other in (
+        Case((56, 56), (3, 3), 64, 64, pads=pads, strides=(2, 2)),
+        Case((56, 56), (3, 3), 64, 64, pads=pads, dilations=(2, 2)),
+        Case((56, 56), (3, 3), 64, 64, pads=pads, group=2),
+        Case((56, 56), (5, 5), 64, 64, pads=pads),
+        Case((56, 56), (3, 3), 4, 64, pads=pads),
+        Case((2, 2), (3, 3), 64, 64, pads=pads),
+    ):
+        assert other.kernels(winograd=True) == ["conv_f32"]
+
+
+def test_winograd_stays_within_its_share_of_the_weights() -> None:
+    """Layers that save most time per byte come first."""
+    graph = Graph()
+    graph.add_tensor("x", DType.F32, (1, 56, 56, 32))
+    graph.inputs.append("x")
+    graph.add_tensor("other", DType.F32, (1000, 200), np.ones((1000, 200), np.float32))
+    rng = np.random.default_rng(0)
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+    name = "x"
+    for k in range(4):
+        graph.add_tensor(f"w{k}", DType.F32, (32, 3, 3, 32), rng.standard_normal((32, 3, 3, 32)).astype(np.float32))
+        graph.add_tensor(f"y{k}", DType.F32, (1, 56, 56, 32))
+        graph.nodes.append(Node("conv", [name, f"w{k}"], [f"y{k}"], attrs, f"conv{k}"))
+        name = f"y{k}"
+    graph.outputs.append(name)
+    cx = Lowering(graph, "x86_64")
+    cx.run()
+    kernels = [node.kernel for node in cx.nodes]
+    assert kernels.count("wino4_f32") >= 1
+    assert "conv_f32" in kernels
+    before = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
+    packed = sum(t.data.nbytes for t in cx.tensors.values() if t.data is not None)
+    unpacked = 4 * 32 * 9 * 32 * 4
+    assert packed - unpacked <= 0.25 * before
+    refused = next(node for node in cx.nodes if node.kernel == "conv_f32")
+    assert any("over the limit" in a.reason for a in refused.alternatives)
 
 
 @pytest.mark.parametrize("level", levels())
@@ -215,7 +263,7 @@ def test_epilogues(level: str, act: tuple[str, float, float], res: str) -> None:
         case.check(level, in_place=True)
         case.check(level, apart=3, in_place=True)
     wino = Case((8, 7), (3, 3), 9, 19, act=act, res=res, pads=(1, 1, 1, 1))
-    wino.check(level, options={"winograd": True}, in_place=True, apart=2)
+    wino.check(level, options={"winograd": 2}, in_place=True, apart=2)
     Case((3, 4, 2), (2, 1, 2), 3, 5, act=act, res=res).check(level, in_place=True)
 
 
@@ -339,7 +387,8 @@ def test_other_architectures(level: str) -> None:
     for kernel, stride in ((3, 1), (3, 2), (5, 1), (5, 2), (2, 1)):
         Case((9, 11), (kernel, kernel), 11, 11, group=11, strides=(stride, stride), pads=pads).check(level)
     for size in ((13, 12), (7, 8)):
-        Case(size, (3, 3), 9, 11, pads=pads).check(level, options={"winograd": True})
+        for tile in (2, 4):
+            Case(size, (3, 3), 9, 11, pads=pads).check(level, options={"winograd": tile})
     Case((3, 4, 5), (2, 2, 2), 3, 5).check(level)
 
 

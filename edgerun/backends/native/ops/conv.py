@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgerun.backends.native import packing
+from edgerun.backends.native import packing, winograd
 from edgerun.backends.native.lowering import Alternative, Lowering, Param, lowers
 from edgerun.backends.native.ops.half import computed_in_f32
-from edgerun.dims import Dim, DimLike, product
+from edgerun.dims import DimLike, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
 from edgerun.ops.activation import ACTIVATIONS
 
 RESIDUAL = {"none": 0, "before": 1, "after": 2}
-WINOGRAD_SCRATCH_SHARE = 4
-"""Winograd is refused when its scratch is this many times the layer's input and output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +55,37 @@ def conv(node: Node, cx: Lowering) -> None:
         packed = cx.weight(packing.pack_depthwise(weight.reshape(g.outputs, *g.kernel, 1), values, cx.arch), w)
         _emit(node, cx, "dwconv_f32", packed, "", g, why="one filter per channel")
         return
-    tile = _winograd_tile(node, cx, g)
-    if tile:
+    tile = winograd.choose(node, cx)
+    layer = winograd.layer_of(node, cx)
+    if layer and tile:
         packed = cx.weight(packing.pack_winograd(weight, tile, cx.arch), w)
-        scratch = _winograd_scratch(node, cx, g, tile)
-        why = f"Winograd F({tile}x{tile}, 3x3): {_winograd_gain(tile):.2f} times fewer multiplications"
-        _emit(node, cx, f"wino{tile}_f32", packed, bias, g, scratch=scratch, why=why)
+        gain = 9 * tile**2 / (tile + 2) ** 2
+        relative = layer.seconds(0, cx.arch) / layer.seconds(tile, cx.arch)
+        _emit(
+            node, cx, f"wino{tile}_f32", packed, bias, g, scratch=layer.scratch(tile),
+            why=f"Winograd F({tile}x{tile}, 3x3): {gain:.2f} times fewer multiplications",
+            alternatives=[Alternative("conv_f32", "more multiplications", relative)],
+        )  # fmt: skip
         return
     packed = cx.weight(packing.pack_filters(weight, g.group, cx.arch), w)
-    alternatives = []
-    if _winograd_fits(g):
-        reason = "weights would be 4 times larger; allow it with winograd=True"
-        alternatives.append(Alternative("wino4_f32", reason, 1 / _winograd_gain(4)))
+    alternatives = _rejected(layer, cx) if layer else []
     _emit(
         node, cx, "conv_f32", packed, padded_bias(cx, bias, g.group), g, scratch=_padding_scratch(node, cx, g),
         why="pointwise: a matrix product" if g.kernel == (1, 1) else "implicit GEMM", alternatives=alternatives,
     )  # fmt: skip
+
+
+def _rejected(layer: winograd.Layer, cx: Lowering) -> list[Alternative]:
+    """Winograd forms that would be faster than the direct one."""
+    if cx.options.get("winograd") is False:
+        return []
+    found = []
+    for m in winograd.forms(layer, cx.arch):
+        added = layer.weight_bytes(m) - layer.weight_bytes(0)
+        reason = f"{added / 1e3:.0f} kB more weights: over the limit of {winograd.GROWTH:.0%} of the model"
+        relative = layer.seconds(m, cx.arch) / layer.seconds(0, cx.arch)
+        found.append(Alternative(f"wino{m}_f32", reason, relative))
+    return found
 
 
 def _channels(cx: Lowering, name: str) -> int:
@@ -186,33 +199,6 @@ def _padding_scratch(node: Node, cx: Lowering, g: _Geometry) -> DimLike:
     height = (oh - 1) * g.strides[0] + g.dilations[0] * (g.kernel[0] - 1) + 1
     width = (ow - 1) * g.strides[1] + g.dilations[1] * (g.kernel[1] - 1) + 1
     return cx.upper(height) * cx.upper(width) * g.inputs * 4
-
-
-def _winograd_fits(g: _Geometry) -> bool:
-    return g.kernel == (3, 3) and g.strides == (1, 1) and g.dilations == (1, 1) and g.group == 1 and g.inputs >= 8
-
-
-def _winograd_gain(tile: int) -> float:
-    """Multiplications of the direct form per multiplication of the Winograd form."""
-    return 9 * tile**2 / (tile + 2) ** 2
-
-
-def _winograd_tile(node: Node, cx: Lowering, g: _Geometry) -> int:
-    """4, 2, or 0 for no Winograd: it must be allowed (it multiplies the weights) and the image large enough."""
-    if not cx.options.get("winograd") or not _winograd_fits(g):
-        return 0
-    oh, ow = _spatial(cx.shape(node.outputs[0]))
-    if isinstance(oh, Dim) or isinstance(ow, Dim):
-        return 0
-    smallest = min(oh, ow)
-    return 4 if smallest >= 12 else 2 if smallest >= 6 else 0
-
-
-def _winograd_scratch(node: Node, cx: Lowering, g: _Geometry, tile: int) -> int:
-    oh, ow = (cx.upper(d) for d in _spatial(cx.shape(node.outputs[0])))
-    tiles = -(-oh // tile) * -(-ow // tile)
-    block = packing.winograd_block(tiles, tile, g.inputs, g.outputs)
-    return (tile + 2) ** 2 * block * (g.inputs + g.outputs) * 4
 
 
 def _direct(node: Node, cx: Lowering) -> None:

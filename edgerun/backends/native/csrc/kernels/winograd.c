@@ -37,8 +37,8 @@ static int check_wino2_f32(const er_call *c) { return wino_check(c, 2); }
 #endif
 
 /* One-dimensional input transform B^T d and output transform A^T m. */
-ER_INLINE void wino_in4(vf *o, const vf *s, int step) {
-  vf d0 = s[0], d1 = s[step], d2 = s[2 * step], d3 = s[3 * step], d4 = s[4 * step], d5 = s[5 * step];
+ER_INLINE void wino_in4(vf *o, const vf *s) {
+  vf d0 = s[0], d1 = s[1], d2 = s[2], d3 = s[3], d4 = s[4], d5 = s[5];
   vf a = d4 - d2 * vsplat(4.0f), b = d3 - d1 * vsplat(4.0f), e = d4 - d2, f = (d3 - d1) * vsplat(2.0f);
   o[0] = d0 * vsplat(4.0f) - d2 * vsplat(5.0f) + d4;
   o[1] = a + b;
@@ -47,22 +47,22 @@ ER_INLINE void wino_in4(vf *o, const vf *s, int step) {
   o[4] = e - f;
   o[5] = d1 * vsplat(4.0f) - d3 * vsplat(5.0f) + d5;
 }
-ER_INLINE void wino_out4(vf *o, const vf *s, int step) {
-  vf m0 = s[0], a = s[step] + s[2 * step], b = s[step] - s[2 * step], e = s[3 * step] + s[4 * step], f = s[3 * step] - s[4 * step];
+ER_INLINE void wino_out4(vf *o, const vf *s) {
+  vf m0 = s[0], a = s[1] + s[2], b = s[1] - s[2], e = s[3] + s[4], f = s[3] - s[4];
   o[0] = m0 + a + e;
   o[1] = b + f * vsplat(2.0f);
   o[2] = a + e * vsplat(4.0f);
-  o[3] = b + f * vsplat(8.0f) + s[5 * step];
+  o[3] = b + f * vsplat(8.0f) + s[5];
 }
-ER_INLINE void wino_in2(vf *o, const vf *s, int step) {
-  o[0] = s[0] - s[2 * step];
-  o[1] = s[step] + s[2 * step];
-  o[2] = s[2 * step] - s[step];
-  o[3] = s[step] - s[3 * step];
+ER_INLINE void wino_in2(vf *o, const vf *s) {
+  o[0] = s[0] - s[2];
+  o[1] = s[1] + s[2];
+  o[2] = s[2] - s[1];
+  o[3] = s[1] - s[3];
 }
-ER_INLINE void wino_out2(vf *o, const vf *s, int step) {
-  o[0] = s[0] + s[step] + s[2 * step];
-  o[1] = s[step] - s[2 * step] - s[3 * step];
+ER_INLINE void wino_out2(vf *o, const vf *s) {
+  o[0] = s[0] + s[1] + s[2];
+  o[1] = s[1] - s[2] - s[3];
 }
 
 typedef struct {
@@ -75,93 +75,100 @@ typedef struct {
   int pt, pl;
 } wino_job;
 
-ER_INLINE void wino_input(const int M, const wino_job *j, int item) {
+ER_INLINE vf wino_load(const float *p, int left) { return left >= VL ? vload(p) : vload_part(p, left); }
+ER_INLINE void wino_store(float *p, vf v, int left) { if (left >= VL) vstore(p, v); else vstore_part(p, v, left); }
+
+/* Input tile `item` of the block. INSIDE: no part of it is padding. */
+ER_INLINE void wino_input_tile(const int M, const int INSIDE, const wino_job *j, int item, int64_t y0, int64_t x0) {
   enum { MAXA = 6 };
   const int A = M + 2;
-  int64_t t = j->first + item, y0 = t / j->across * M - j->pt, x0 = t % j->across * M - j->pl, c = j->x.c, ld = j->x.ld;
-  int inside = y0 >= 0 && x0 >= 0 && y0 + A <= j->x.h && x0 + A <= j->x.w;
+  int64_t c = j->x.c, ld = j->x.ld, row = j->x.w * ld;
   const float *corner = j->from + (y0 * j->x.w + x0) * ld;
   for (int64_t ch = 0; ch < c; ch += VL) {
-    int left = (int)(c - ch);
-    vf d[MAXA * MAXA], q[MAXA * MAXA];
-    for (int y = 0; y < A; y++)
-      for (int x = 0; x < A; x++) {
-        const float *from = corner + (y * j->x.w + x) * ld + ch;
-        int there = inside || (y0 + y >= 0 && y0 + y < j->x.h && x0 + x >= 0 && x0 + x < j->x.w);
-        d[y * A + x] = !there ? vsplat(0.0f) : left >= VL ? vload(from) : vload_part(from, left);
-      }
+    int left = (int)(c - ch < VL ? c - ch : VL);
+    vf q[MAXA * MAXA];
 #pragma GCC unroll 6
-    for (int x = 0; x < A; x++) {
-      vf r[MAXA];
-      if (M == 4) wino_in4(r, d + x, A); else wino_in2(r, d + x, A);
+    for (int x = 0; x < A; x++) { /* columns */
+      vf d[MAXA], r[MAXA];
+#pragma GCC unroll 6
+      for (int y = 0; y < A; y++) {
+        int there = INSIDE || (y0 + y >= 0 && y0 + y < j->x.h && x0 + x >= 0 && x0 + x < j->x.w);
+        d[y] = there ? wino_load(corner + y * row + x * ld + ch, left) : vsplat(0.0f);
+      }
+      if (M == 4) wino_in4(r, d); else wino_in2(r, d);
 #pragma GCC unroll 6
       for (int y = 0; y < A; y++) q[y * A + x] = r[y];
     }
+    float *to = j->v + item * c + ch;
 #pragma GCC unroll 6
-    for (int y = 0; y < A; y++) {
+    for (int y = 0; y < A; y++) { /* rows */
       vf r[MAXA];
-      if (M == 4) wino_in4(r, q + y * A, 1); else wino_in2(r, q + y * A, 1);
+      if (M == 4) wino_in4(r, q + y * A); else wino_in2(r, q + y * A);
 #pragma GCC unroll 6
-      for (int x = 0; x < A; x++) {
-        float *to = j->v + ((int64_t)(y * A + x) * j->count + item) * c + ch;
-        if (left >= VL) vstore(to, r[x]); else vstore_part(to, r[x], left);
-      }
+      for (int x = 0; x < A; x++) wino_store(to + (y * A + x) * j->count * c, r[x], left);
     }
   }
 }
+ER_INLINE void wino_input(const int M, const wino_job *j, int item) {
+  int64_t t = j->first + item, y0 = t / j->across * M - j->pt, x0 = t % j->across * M - j->pl;
+  if (y0 >= 0 && x0 >= 0 && y0 + M + 2 <= j->x.h && x0 + M + 2 <= j->x.w) wino_input_tile(M, 1, j, item, y0, x0);
+  else wino_input_tile(M, 0, j, item, y0, x0);
+}
 
-ER_INLINE void wino_output(const int M, const wino_job *j, int item) {
+/* Output tile `item` of the block at row ty, column tx. INSIDE: all of it belongs to the output. */
+ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j, int item, int64_t ty, int64_t tx) {
   enum { MAXA = 6, MAXM = 4 };
   const int A = M + 2;
   const int32_t *p = j->c->param;
-  int64_t t = j->first + item, ty = t / j->across * M, tx = t % j->across * M, o = j->y.c;
-  const er_view *r = &j->c->in[3];
-  const float *bias = j->c->in[2].data, *slope = j->c->in[4].data;
-  float p0 = er_param_f32(j->c, CONV_P0), p1 = er_param_f32(j->c, CONV_P1);
+  int64_t o = j->y.c, residual_ld = j->c->in[3].ld;
+  const float *bias = j->c->in[2].data;
+  const vf low = vsplat(er_param_f32(j->c, CONV_P0)), high = vsplat(er_param_f32(j->c, CONV_P1));
   int act = p[CONV_ACT], res = p[CONV_RES];
   for (int64_t n = 0; n < o; n += VL) {
-    int left = (int)(o - n);
-    vf d[MAXA * MAXA], q[MAXM * MAXA];
-    vf b = !bias ? vsplat(0.0f) : left >= VL ? vload(bias + n) : vload_part(bias + n, left);
-    for (int i = 0; i < A * A; i++) {
-      const float *from = j->m + ((int64_t)i * j->count + item) * o + n;
-      d[i] = left >= VL ? vload(from) : vload_part(from, left);
-    }
+    int left = (int)(o - n < VL ? o - n : VL);
+    vf q[MAXM * MAXA], b = bias ? wino_load(bias + n, left) : vsplat(0.0f);
+    const float *from = j->m + item * o + n;
 #pragma GCC unroll 6
-    for (int x = 0; x < A; x++) {
-      vf v[MAXM];
-      if (M == 4) wino_out4(v, d + x, A); else wino_out2(v, d + x, A);
+    for (int x = 0; x < A; x++) { /* columns */
+      vf d[MAXA], v[MAXM];
+#pragma GCC unroll 6
+      for (int y = 0; y < A; y++) d[y] = wino_load(from + (y * A + x) * j->count * o, left);
+      if (M == 4) wino_out4(v, d); else wino_out2(v, d);
 #pragma GCC unroll 4
       for (int y = 0; y < M; y++) q[y * A + x] = v[y];
     }
 #pragma GCC unroll 4
-    for (int y = 0; y < M; y++) {
+    for (int y = 0; y < M; y++) { /* rows */
       vf v[MAXM];
-      if (M == 4) wino_out4(v, q + y * A, 1); else wino_out2(v, q + y * A, 1);
-      if (ty + y >= j->y.h) continue;
+      if (M == 4) wino_out4(v, q + y * A); else wino_out2(v, q + y * A);
+      if (!INSIDE && ty + y >= j->y.h) continue;
 #pragma GCC unroll 4
       for (int x = 0; x < M; x++) {
-        if (tx + x >= j->y.w) continue;
+        if (!INSIDE && tx + x >= j->y.w) continue;
         int64_t at = (ty + y) * j->y.w + tx + x;
         vf s = v[x] + b, k = s;
-        if (j->residual) {
-          const float *from = j->residual + at * r->ld + n;
-          k = left >= VL ? vload(from) : vload_part(from, left);
-          if (res == ER_RES_BEFORE) s += k;
-        }
-        if (act == ER_ACT_CLAMP) s = vat_most(vat_least(s, vsplat(p0)), vsplat(p1));
+        if (j->residual) k = wino_load(j->residual + at * residual_ld + n, left);
+        if (j->residual && res == ER_RES_BEFORE) s += k;
+        if (act == ER_ACT_CLAMP) s = vat_most(vat_least(s, low), high);
         if (j->residual && res == ER_RES_AFTER && act <= ER_ACT_CLAMP) s += k;
-        float *to = j->to + at * j->y.ld + n;
-        if (left >= VL) vstore(to, s); else vstore_part(to, s, left);
+        wino_store(j->to + at * j->y.ld + n, s, left);
       }
     }
   }
-  if (act > ER_ACT_CLAMP)
-    for (int64_t y = ty; y < ty + M && y < j->y.h; y++)
-      for (int64_t x = tx; x < tx + M && x < j->y.w; x++) {
-        int64_t at = y * j->y.w + x;
-        activate_row(act, p0, p1, slope, j->residual && res == ER_RES_AFTER ? j->residual + at * r->ld : NULL, j->to + at * j->y.ld, (int)o);
-      }
+}
+ER_INLINE void wino_output(const int M, const wino_job *j, int item) {
+  const int32_t *p = j->c->param;
+  int64_t t = j->first + item, ty = t / j->across * M, tx = t % j->across * M;
+  if (ty + M <= j->y.h && tx + M <= j->y.w) wino_output_tile(M, 1, j, item, ty, tx);
+  else wino_output_tile(M, 0, j, item, ty, tx);
+  if (p[CONV_ACT] <= ER_ACT_CLAMP) return;
+  for (int64_t y = ty; y < ty + M && y < j->y.h; y++)
+    for (int64_t x = tx; x < tx + M && x < j->y.w; x++) {
+      int64_t at = y * j->y.w + x;
+      activate_row(p[CONV_ACT], er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1), j->c->in[4].data,
+                   j->residual && p[CONV_RES] == ER_RES_AFTER ? j->residual + at * j->c->in[3].ld : NULL,
+                   j->to + at * j->y.ld, (int)j->y.c);
+    }
 }
 static void wino4_input(void *ctx, int item, int thread) { (void)thread; wino_input(4, ctx, item); }
 static void wino2_input(void *ctx, int item, int thread) { (void)thread; wino_input(2, ctx, item); }
