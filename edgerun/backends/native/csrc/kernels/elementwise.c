@@ -339,9 +339,13 @@ static void ew_collapse(ew_plan *p) {
     else p->dim[r++] = out->dim[d];
     for (int k = 0; k < n; k++) p->stride[k][r - 1] = full[k][d];
   }
-  if (r == 0) {
-    p->dim[r++] = 1;
-    for (int k = 0; k < n; k++) p->stride[k][0] = 0;
+  /* Rows of one element that lie apart leave a last dim with a step; then each is a row of its own. */
+  int apart = r == 0;
+  for (int k = 0; k < n && r > 0; k++) apart |= p->stride[k][r - 1] > 1;
+  if (apart) {
+    p->dim[r] = 1;
+    for (int k = 0; k < n; k++) p->stride[k][r] = 0;
+    r++;
   }
   p->rank = r;
 }
