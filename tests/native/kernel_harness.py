@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -211,6 +212,7 @@ int harness(const char *name, er_call *c) {
         source = folder / f"{target.stem}.c"
         source.write_text(code)
         triple, cpu = remote[:2] if remote else ("x86_64-linux-gnu", LEVELS[level])
+        part = folder / f"{target.name}.{os.getpid()}"  # test processes may compile the same at the same time
         kind = ["-static"] if remote else ["-shared", "-fPIC"]
         subprocess.run(
             [
@@ -234,12 +236,12 @@ int harness(const char *name, er_call *c) {
                 f"-I{CSRC}",
                 str(source),
                 "-o",
-                f"{target}.part",
+                str(part),
                 "-lm",
             ],
             check=True,
         )
-        Path(f"{target}.part").rename(target)
+        part.rename(target)
     return target
 
 
