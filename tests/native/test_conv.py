@@ -360,6 +360,31 @@ def test_transposed(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
+def test_transposed_tap_by_tap(level: str) -> None:
+    """Computed weights, and three spatial dimensions."""
+    rng = np.random.default_rng(3)
+    for n, constant in ((1, False), (2, False), (3, False), (3, True)):
+        for stride, dilation, pads, more in ((1, 1, 0, 0), (2, 1, 1, 1), (3, 2, 1, 2)):
+            for group, act in ((1, "none"), (2, "clamp"), (2, "gelu"), (1, "prelu")):
+                attrs: dict[str, Any] = {
+                    "strides": (stride,) * n,
+                    "pads": (pads, 0, pads)[:n] + (0, pads, 0)[:n],
+                    "dilations": (dilation,) * n,
+                    "output_padding": (more,) * n,
+                    "group": group,
+                }
+                attrs |= {"act": act, "p0": -0.5, "p1": 0.5}
+                x = rng.standard_normal((2, *(3, 4, 2)[:n], 2 * group)).astype(np.float32)
+                w = rng.standard_normal((2 * group, *(3, 2, 3)[:n], 5)).astype(np.float32)
+                bias = rng.standard_normal(5 * group).astype(np.float32)
+                slope = bias[:1] if act == "prelu" else None
+                expected = find("conv_transpose")(x, w, bias, slope, **attrs)
+                weights = (1, 2) if constant else ()
+                (actual,) = run_op("conv_transpose", [x, w, bias, slope], attrs, constant=weights, level=level)
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("act", EPILOGUES, ids=lambda e: f"{e[0]}-{e[2]}")
 def test_transposed_epilogues(level: str, act: tuple[str, float, float]) -> None:
     rng = np.random.default_rng(2)

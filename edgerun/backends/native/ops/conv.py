@@ -218,14 +218,13 @@ def _direct(node: Node, cx: Lowering) -> None:
 @lowers("conv_transpose")
 @computed_in_f32
 def conv_transpose(node: Node, cx: Lowering) -> None:
-    """A GEMM and a gather, for constant float32 weights of one or two spatial dims."""
+    """A GEMM and a gather, for constant float32 weights of one or two spatial dims; else tap by tap."""
     x, w = node.inputs[:2]
     _require_f32(cx, [i for i in node.inputs if i])
     shape, weight = cx.shape(x), cx.constant(w)
-    if weight is None:
-        raise UnsupportedError("the weights of a transposed convolution are computed at run time")
-    if len(shape) not in (3, 4):
-        raise UnsupportedError(f"a transposed convolution of {len(shape) - 2} spatial dimensions")
+    if weight is None or len(shape) not in (3, 4):
+        _direct_transpose(node, cx)
+        return
     a, group = node.attrs, node.attrs.get("group", 1)
     pads = a["pads"]
     kernel, strides, dilations = weight.shape[1:-1], a["strides"], a["dilations"]
@@ -242,3 +241,24 @@ def conv_transpose(node: Node, cx: Lowering) -> None:
         "conv_transpose_f32", [x, packed, bias, "", slope], node.outputs, params, scratch=scratch,
         macs=cx.macs(node), why="a matrix product, then each output gathers its taps",
     )  # fmt: skip
+
+
+def _direct_transpose(node: Node, cx: Lowering) -> None:
+    """conv_transpose_direct_f32 takes weights as they are, computed ones too."""
+    a = node.attrs
+    rank = len(cx.shape(node.inputs[0])) - 2
+    if not 1 <= rank <= 3:
+        raise UnsupportedError(f"a transposed convolution of {rank} spatial dimensions")
+    inputs = [*node.inputs, *[""] * (4 - len(node.inputs))]
+    if inputs[3]:
+        inputs[3] = _slopes(cx, inputs[3], _channels(cx, node.outputs[0]))
+    params: list[Param] = [
+        rank,
+        a.get("group", 1),
+        *_epilogue(node)[:3],
+        *a["strides"],
+        *a["pads"][:rank],
+        *a["dilations"],
+    ]
+    why = "weights computed at run time" if cx.constant(node.inputs[1]) is None else f"{rank} spatial dimensions"
+    cx.emit("conv_transpose_direct_f32", inputs, node.outputs, params, macs=cx.macs(node), why=why)

@@ -98,3 +98,90 @@ static void run_conv_direct_f32(const er_call *c) {
   int64_t outputs = y->dim[y->rank - 1];
   if (outputs) er_parallel(c->pool, conv_direct_item, (void *)c, (int)(er_numel(y) / outputs));
 }
+
+/* Its transpose: each output gathers the taps that reach it.
+ *
+ *   conv_transpose_direct_f32: x [N, *S, C], w [C, *K, O / group], bias [O], slope -> y [N, *T, O]
+ *   parameters: spatial rank r, group, act, p0, p1, then r each of: stride, pad before, dilation
+ */
+enum { CTD_RANK, CTD_GROUP, CTD_ACT, CTD_P0, CTD_P1, CTD_STRIDE };
+
+#ifdef ER_BASELINE_CHECKS
+static int check_conv_transpose_direct_f32(const er_call *c) {
+  const int32_t *p = c->param;
+  ER_REQUIRE(c, c->n_in == 4 && c->n_out == 1 && c->n_param >= CTD_STRIDE, "a transposed convolution has 4 inputs and one output");
+  int r = p[CTD_RANK];
+  ER_REQUIRE(c, r >= 1 && r <= 3 && c->n_param == CTD_STRIDE + 3 * r, "a transposed convolution of spatial rank %d", r);
+  const er_view *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+  ER_REQUIRE(c, x->data && w->data && y->data, "a transposed convolution needs input, weights and output");
+  ER_REQUIRE(c, x->dtype == ER_F32 && w->dtype == ER_F32 && y->dtype == ER_F32, "a transposed convolution of f32");
+  ER_REQUIRE(c, x->rank == r + 2 && w->rank == r + 2 && y->rank == r + 2, "convolution ranks differ");
+  ER_REQUIRE(c, er_is_dense(x) && er_is_dense(w) && er_is_dense(y), "a transposed convolution takes dense tensors");
+  int64_t g = p[CTD_GROUP], o = y->dim[r + 1], ch = x->dim[r + 1];
+  ER_REQUIRE(c, g >= 1 && ch % g == 0 && o == w->dim[r + 1] * g && w->dim[0] == ch, "convolution channels");
+  ER_REQUIRE(c, x->dim[0] == y->dim[0], "convolution batches differ");
+  for (int i = 0; i < r; i++) {
+    int64_t stride = p[CTD_STRIDE + i], before = p[CTD_STRIDE + r + i], dilation = p[CTD_STRIDE + 2 * r + i];
+    ER_REQUIRE(c, stride >= 1 && stride < (1 << 24) && dilation >= 1 && dilation < (1 << 24), "convolution geometry");
+    ER_REQUIRE(c, before > -(1 << 24) && before < (1 << 24) && w->dim[i + 1] < (1 << 24), "convolution geometry");
+  }
+  if (c->in[2].data) ER_REQUIRE(c, c->in[2].dtype == ER_F32 && er_numel(&c->in[2]) >= o, "too few biases");
+  ER_REQUIRE(c, p[CTD_ACT] >= 0 && p[CTD_ACT] <= ER_ACT_PRELU, "unknown epilogue");
+  ER_REQUIRE(c, (p[CTD_ACT] == ER_ACT_PRELU) == (c->in[3].data != NULL), "slopes without prelu");
+  if (c->in[3].data) ER_REQUIRE(c, c->in[3].dtype == ER_F32 && er_numel(&c->in[3]) >= o, "too few slopes");
+  ER_REQUIRE(c, o == 0 || er_numel(y) / o < INT32_MAX, "too many pixels");
+  return 0;
+}
+#endif
+
+/* One output pixel (all channels). */
+static void conv_transpose_direct_item(void *ctx, int item, int thread) {
+  const er_call *c = ctx;
+  (void)thread;
+  const int32_t *p = c->param;
+  const er_view *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+  int r = p[CTD_RANK];
+  int64_t at[3] = {0, 0, 0}, in[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, rest = item;
+  int64_t stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1};
+  for (int i = r - 1; i >= 0; i--) {
+    at[i] = rest % y->dim[i + 1] + p[CTD_STRIDE + r + i];
+    rest /= y->dim[i + 1];
+    in[i] = x->dim[i + 1];
+    kernel[i] = w->dim[i + 1];
+    stride[i] = p[CTD_STRIDE + i];
+    dilation[i] = p[CTD_STRIDE + 2 * r + i];
+  }
+  int64_t channels = x->dim[r + 1], outputs = y->dim[r + 1], og = w->dim[r + 1], cg = channels / p[CTD_GROUP];
+  int64_t taps = kernel[0] * kernel[1] * kernel[2];
+  const float *image = (const float *)x->data + rest * in[0] * in[1] * in[2] * channels;
+  float *to = (float *)y->data + (int64_t)item * outputs;
+  const float *bias = c->in[2].data, *slope = c->in[3].data;
+  for (int64_t o = 0; o < outputs; o++) to[o] = bias ? bias[o] : 0.0f;
+  for (int64_t tap = 0; tap < taps; tap++) {
+    int64_t left = tap, pixel = 0, scale = 1, inside = 1;
+    for (int i = 2; i >= 0; i--) { /* at = i * stride + k * dilation */
+      int64_t t = at[i] - left % kernel[i] * dilation[i];
+      left /= kernel[i];
+      inside &= t >= 0 && t % stride[i] == 0 && t / stride[i] < in[i];
+      pixel += t / stride[i] * scale;
+      scale *= in[i];
+    }
+    if (!inside) continue;
+    for (int64_t ch = 0; ch < channels; ch++) {
+      float v = image[pixel * channels + ch];
+      const float *filter = (const float *)w->data + (ch * taps + tap) * og;
+      float *sum = to + ch / cg * og;
+      for (int64_t o = 0; o < og; o++) sum[o] += v * filter[o];
+    }
+  }
+  float p0 = er_param_f32(c, CTD_P0), p1 = er_param_f32(c, CTD_P1);
+  if (p[CTD_ACT] == ER_ACT_CLAMP)
+    for (int64_t o = 0; o < outputs; o++) { float v = to[o]; v = v < p0 ? p0 : v; to[o] = v > p1 ? p1 : v; }
+  else if (p[CTD_ACT] > ER_ACT_CLAMP) activate_row(p[CTD_ACT], p0, p1, slope, NULL, to, (int)outputs);
+}
+
+static void run_conv_transpose_direct_f32(const er_call *c) {
+  const er_view *y = &c->out[0];
+  int64_t outputs = y->dim[y->rank - 1];
+  if (outputs) er_parallel(c->pool, conv_transpose_direct_item, (void *)c, (int)(er_numel(y) / outputs));
+}
