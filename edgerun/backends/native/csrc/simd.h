@@ -27,10 +27,21 @@ typedef int32_t vi __attribute__((vector_size(VL * 4), may_alias));
 ER_INLINE vf vload(const float *p) { return (vf)*(const vf_unaligned *)p; }
 ER_INLINE void vstore(float *p, vf v) { *(vf_unaligned *)p = (vf_unaligned)v; }
 
+#if VL == 16
+/* Loads and stores of the first n lanes cost nothing more than whole ones. */
+#define ER_MASKS 1
+typedef __mmask16 vmask;
+ER_INLINE vmask vmask_first(int64_t n) { return n >= VL ? (vmask)0xffff : (vmask)((1u << n) - 1); }
+ER_INLINE vf vload_masked(const float *p, vmask m) { return (vf)_mm512_maskz_loadu_ps(m, p); }
+ER_INLINE void vstore_masked(float *p, vf v, vmask m) { _mm512_mask_storeu_ps(p, m, (__m512)v); }
+#else
+#define ER_MASKS 0
+#endif
+
 /* The first n < VL floats of p; the rest is 0. */
 ER_INLINE vf vload_part(const float *p, int n) {
-#if VL == 16
-  return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#if ER_MASKS
+  return vload_masked(p, vmask_first(n));
 #else
   float t[VL] = {0};
   memcpy(t, p, sizeof(float) * (size_t)n);
@@ -38,8 +49,8 @@ ER_INLINE vf vload_part(const float *p, int n) {
 #endif
 }
 ER_INLINE void vstore_part(float *p, vf v, int n) {
-#if VL == 16
-  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#if ER_MASKS
+  vstore_masked(p, v, vmask_first(n));
 #else
   float t[VL];
   vstore(t, v);

@@ -3,13 +3,22 @@
  *   dwconv_f32: inputs and parameters as conv_f32, with group = C = O
  *   weights: [ceil(C / DW_BLOCK)][1 + KH * KW][DW_BLOCK], bias first; the last block is padded with zeros
  *
- * 3x3 and 5x5 filters of stride 1 and 2 run in strips of four outputs; everything else goes tap by tap. */
+ * Channels are the innermost loop, so that images are read and written in long runs. 3x3 and 5x5 filters of stride 1 and
+ * 2 run in strips of four outputs of a row; all other filters go output by output. Taps outside the image are left out,
+ * which needs no padded copy. */
 #include "conv.h"
 
 #if defined(__x86_64__)
 #define DW_BLOCK 16
 #else
 #define DW_BLOCK 4
+#endif
+#define DW_STRIP 4 /* outputs of a strip */
+/* The x86-64 baseline is there to run at all: small rather than fast. */
+#if defined(__x86_64__) && VL == 4
+#define DW_STRIPS 0
+#else
+#define DW_STRIPS 1
 #endif
 
 #ifdef ER_BASELINE_CHECKS
@@ -28,162 +37,186 @@ typedef struct {
   conv_image x, y;
   const float *from, *w;
   int kh, kw, sh, sw, pt, pl, dh, dw, act, res;
-  float p0, p1;
+  float low, high;                   /* of a clamp; infinite for other activations */
   int64_t rows, channels, channel_blocks; /* an item: `rows` output rows by `channels` channels */
 } dw_job;
 
-/* The tail of an output: residual and clamp; other activations follow per row. */
-ER_INLINE void dw_store(const dw_job *j, float *to, const float *residual, vf v, int left) {
-  int full = left >= VL, simple = j->act <= ER_ACT_CLAMP;
-  vf q = v;
-  if (residual) q = full ? vload(residual) : vload_part(residual, left);
-  if (residual && j->res == ER_RES_BEFORE) v += q;
-  if (j->act == ER_ACT_CLAMP) v = vat_most(vat_least(v, vsplat(j->p0)), vsplat(j->p1));
-  if (residual && simple && j->res == ER_RES_AFTER) v += q;
-  if (full) vstore(to, v); else vstore_part(to, v, left);
-}
-
-/* The work of a strip: VL channels (the first `left` where fewer) of neighbouring outputs in one row. */
+/* Outputs of one row from column ox on, channels [c0, c1), filter rows [ky0, ky1): those inside the image. */
 typedef struct {
-  const dw_job *j;
-  const float *rows[5];              /* input at column 0 under each kernel row; NULL above and below the image */
-  const float *w;                    /* bias, then taps */
-  float *to;                         /* output at column 0 */
+  const float *from;                 /* input at the row of tap 0, column 0, channel 0; may point before the image */
+  float *to;                         /* output at column 0, channel 0 of this row */
   const float *residual;             /* likewise, or NULL */
-  int left;
+  int64_t ox, c0, c1;
+  int ky0, ky1;
 } dw_span;
 
-ER_INLINE vf dw_load(const int FULL, const float *p, int left) { return FULL ? vload(p) : vload_part(p, left); }
-
-ER_INLINE void dw_put(const int FULL, const dw_span *s, int64_t ox, vf v) {
-  const float *residual = s->residual ? s->residual + ox * s->j->c->in[3].ld : NULL;
-  dw_store(s->j, s->to + ox * s->j->y.ld, residual, v, FULL ? VL : s->left);
+ER_INLINE const float *dw_weights(const dw_job *j, int64_t channel) {
+  return j->w + channel / DW_BLOCK * DW_BLOCK * (1 + j->kh * j->kw) + channel % DW_BLOCK;
 }
 
-/* `count` times four outputs from column ox on, all taps inside the image. Compile-time K, S and FULL. */
-ER_INLINE void dw_strip(const int K, const int S, const int FULL, const dw_span *s, int64_t ox, int64_t count) {
-  const int64_t pixel = s->j->x.ld, first = ox * S - s->j->pl;
-  const float *w = s->w;
-  vf taps[9];
-  if (K == 3) {
-#pragma GCC unroll 9
-    for (int i = 0; i < 9; i++) taps[i] = vload(w + (1 + i) * DW_BLOCK);
-  }
-  vf bias = vload(w);
-  for (int64_t n = 0; n < count; n++) {
-    vf acc[4] = {bias, bias, bias, bias};
-#pragma GCC unroll 5
-    for (int y = 0; y < K; y++) {
-      const float *r = s->rows[y] + (first + n * 4 * S) * pixel;
-      vf in[11];
-#pragma GCC unroll 11
-      for (int x = 0; x < 3 * S + K; x++) in[x] = dw_load(FULL, r + x * pixel, s->left);
-#pragma GCC unroll 5
-      for (int x = 0; x < K; x++) {
-        vf t = K == 3 ? taps[y * 3 + x] : vload(w + (1 + y * K + x) * DW_BLOCK);
+/* Residual and clamp of an output; other activations follow. */
+static __attribute__((noinline)) vf dw_residual(const dw_job *j, const dw_span *s, int64_t ox, int64_t channel, vf v,
+                                                int left) {
+  const float *from = s->residual + ox * j->c->in[3].ld + channel;
+  vf q = left >= VL ? vload(from) : vload_part(from, left);
+  if (j->res == ER_RES_BEFORE) v += q;
+  v = vat_most(vat_least(v, vsplat(j->low)), vsplat(j->high));
+  return j->res == ER_RES_AFTER && j->act <= ER_ACT_CLAMP ? v + q : v;
+}
+
+ER_INLINE void dw_store(float *to, vf v, int left) {
+#if ER_MASKS
+  vstore_masked(to, v, vmask_first(left));
+#else
+  if (left >= VL) vstore(to, v); else vstore_part(to, v, left);
+#endif
+}
+
+/* N vectors of channels of one output (the last `left` channels where N = 1 and left < VL); any filter. */
+ER_INLINE void dw_output(const int N, const dw_job *j, const dw_span *s, int64_t channel, int left, int kx0, int kx1) {
+  const float *w[4];
+  vf acc[4];
 #pragma GCC unroll 4
-        for (int o = 0; o < 4; o++) acc[o] += in[o * S + x] * t;
+  for (int i = 0; i < N; i++) {
+    w[i] = dw_weights(j, channel + i * VL);
+    acc[i] = vload(w[i]);
+  }
+  const float *column = s->from + (s->ox * j->sw - j->pl) * j->x.ld + channel;
+  for (int ky = s->ky0; ky < s->ky1; ky++) {
+    const float *in = column + (int64_t)ky * j->dh * j->x.w * j->x.ld;
+    for (int kx = kx0; kx < kx1; kx++) {
+      const float *p = in + (int64_t)kx * j->dw * j->x.ld;
+      int64_t tap = (1 + ky * j->kw + kx) * DW_BLOCK;
+#pragma GCC unroll 4
+      for (int i = 0; i < N; i++) acc[i] += (left >= VL ? vload(p + i * VL) : vload_part(p, left)) * vload(w[i] + tap);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < N; i++) {
+    vf v = s->residual ? dw_residual(j, s, s->ox, channel + i * VL, acc[i], left)
+                       : vat_most(vat_least(acc[i], vsplat(j->low)), vsplat(j->high));
+    dw_store(s->to + s->ox * j->y.ld + channel + i * VL, v, left);
+  }
+}
+
+/* One output from channel `from` on; several vectors together hide the latency of additions. */
+static __attribute__((noinline)) void dw_pixel(const dw_job *j, const dw_span *s, int64_t from) {
+  int64_t first = s->ox * j->sw - j->pl;
+  int kx0 = first < 0 ? (int)((-first + j->dw - 1) / j->dw) : 0, kx1 = j->kw;
+  if (first + (int64_t)(kx1 - 1) * j->dw >= j->x.w) kx1 = first < j->x.w ? (int)((j->x.w - first + j->dw - 1) / j->dw) : 0;
+  int64_t channel = from;
+  for (; channel + 4 * VL <= s->c1; channel += 4 * VL) dw_output(4, j, s, channel, VL, kx0, kx1);
+  for (; channel + VL <= s->c1; channel += VL) dw_output(1, j, s, channel, VL, kx0, kx1);
+  if (channel < s->c1) dw_output(1, j, s, channel, (int)(s->c1 - channel), kx0, kx1);
+}
+
+#if DW_STRIPS
+/* Channels that a strip takes: with masks all of them, else whole vectors. */
+#if ER_MASKS
+#define DW_LOAD(p) vload_masked(p, mask)
+#else
+#define DW_LOAD(p) vload(p)
+#endif
+
+/* `count` times four outputs of a row; compile-time K and S. EDGE: fewer than four, or with taps beside the image.
+ * Returns the first channel that is not done. */
+ER_INLINE int64_t dw_strip(const int K, const int S, const int EDGE, const dw_job *j, const dw_span *s, int64_t count) {
+  /* Copies, since stores through vectors may alias anything. */
+  const int64_t pixel = j->x.ld, row = j->x.w * pixel, ld = j->y.ld, c0 = s->c0, c1 = s->c1;
+  const int64_t block = (1 + K * K) * DW_BLOCK, column = s->ox * S - j->pl, strips = EDGE ? 1 : count;
+  const uint64_t width = (uint64_t)j->x.w;
+  const int ky0 = s->ky0, ky1 = s->ky1, residual = s->residual != NULL;
+  const float *first = s->from + column * pixel + ky0 * row, *weights = j->w;
+  float *to = s->to + s->ox * ld;
+  const vf low = vsplat(j->low), high = vsplat(j->high);
+  int64_t channel = c0;
+  for (int64_t n = 0; n < strips; n++, first += DW_STRIP * S * pixel, to += DW_STRIP * ld) {
+    for (channel = c0; channel + (ER_MASKS ? 1 : VL) <= c1; channel += VL) {
+      const int left = (int)(c1 - channel < VL ? c1 - channel : VL);
+#if ER_MASKS
+      const vmask mask = vmask_first(left);
+#endif
+      const float *w = weights + channel / DW_BLOCK * block + channel % DW_BLOCK, *r = first + channel;
+      vf bias = vload(w), acc[DW_STRIP] = {bias, bias, bias, bias};
+      w += (1 + ky0 * K) * DW_BLOCK;
+      for (int ky = ky0; ky < ky1; ky++, r += row, w += K * DW_BLOCK) {
+        vf taps[5];
+#pragma GCC unroll 5
+        for (int x = 0; x < K; x++) taps[x] = vload(w + x * DW_BLOCK);
+#pragma GCC unroll 11
+        for (int x = 0; x < 3 * S + K; x++) {
+          if (EDGE && (uint64_t)(column + x) >= width) continue;
+          vf in = DW_LOAD(r + x * pixel);
+#pragma GCC unroll 4
+          for (int o = 0; o < DW_STRIP; o++)
+            if (x - o * S >= 0 && x - o * S < K) acc[o] += in * taps[x - o * S];
+        }
+      }
+#pragma GCC unroll 4
+      for (int o = 0; o < DW_STRIP; o++) {
+        if (EDGE && o >= count) break;
+        vf v = residual ? dw_residual(j, s, s->ox + n * DW_STRIP + o, channel, acc[o], left)
+                        : vat_most(vat_least(acc[o], low), high);
+        dw_store(to + o * ld + channel, v, left);
       }
     }
-#pragma GCC unroll 4
-    for (int o = 0; o < 4; o++) dw_put(FULL, s, ox + n * 4 + o, acc[o]);
   }
+  return channel;
+}
+typedef int64_t (*dw_fn)(const dw_job *, const dw_span *, int64_t);
+#define DW_FORM(K, S, EDGE)                                                                             \
+  static __attribute__((noinline)) int64_t dw_strip_##K##_##S##_##EDGE(const dw_job *j, const dw_span *s, \
+                                                                       int64_t count) {                 \
+    return dw_strip(K, S, EDGE, j, s, count);                                                           \
+  }
+DW_FORM(3, 1, 0) DW_FORM(3, 1, 1) DW_FORM(3, 2, 0) DW_FORM(3, 2, 1)
+DW_FORM(5, 1, 0) DW_FORM(5, 1, 1) DW_FORM(5, 2, 0) DW_FORM(5, 2, 1)
+#define DW_PAIR(K, S) {dw_strip_##K##_##S##_0, dw_strip_##K##_##S##_1}
+static const dw_fn dw_forms[2][2][2] = {{DW_PAIR(3, 1), DW_PAIR(3, 2)}, {DW_PAIR(5, 1), DW_PAIR(5, 2)}}; /* [K][S][EDGE] */
+#endif
+
+/* The activations that are no clamp, on `count` outputs that were just stored. */
+static void dw_activate(const dw_job *j, const dw_span *s, int64_t count) {
+  const er_view *residual = &j->c->in[3], *slope = &j->c->in[4];
+  for (int64_t ox = s->ox; ox < s->ox + count; ox++)
+    activate_row(j->act, er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1), slope->data ? (const float *)slope->data + s->c0 : NULL,
+                 s->residual && j->res == ER_RES_AFTER ? s->residual + ox * residual->ld + s->c0 : NULL,
+                 s->to + ox * j->y.ld + s->c0, (int)(s->c1 - s->c0));
 }
 
-/* `count` (at most four) outputs from column ox on, with taps outside the image. */
-ER_INLINE void dw_edge(const int K, const int S, const int FULL, const dw_span *s, int64_t ox, int64_t count) {
-  const int64_t pixel = s->j->x.ld, first = ox * S - s->j->pl;
-  const uint64_t width = (uint64_t)s->j->x.w;
-  vf bias = vload(s->w), acc[4] = {bias, bias, bias, bias};
-#pragma GCC unroll 5
-  for (int y = 0; y < K; y++) {
-    const float *r = s->rows[y];
-    if (!r) continue;
-    vf in[11];
-#pragma GCC unroll 11
-    for (int x = 0; x < 3 * S + K; x++)
-      in[x] = (uint64_t)(first + x) < width ? dw_load(FULL, r + (first + x) * pixel, s->left) : vsplat(0.0f);
-#pragma GCC unroll 5
-    for (int x = 0; x < K; x++) {
-      vf t = vload(s->w + (1 + y * K + x) * DW_BLOCK);
-#pragma GCC unroll 4
-      for (int o = 0; o < 4; o++) acc[o] += in[o * S + x] * t;
-    }
-  }
-#pragma GCC unroll 4
-  for (int o = 0; o < 4; o++)
-    if (o < count) dw_put(FULL, s, ox + o, acc[o]);
-}
-
-typedef void (*dw_fn)(const dw_span *, int64_t ox, int64_t count);
-#define DW_FORM(NAME, K, S, FULL)                                                                              \
-  static __attribute__((noinline)) void dw_##NAME##_##K##_##S##_##FULL(const dw_span *s, int64_t ox, int64_t count) { \
-    dw_##NAME(K, S, FULL, s, ox, count);                                                                       \
-  }
-#define DW_FORMS(K, S) DW_FORM(strip, K, S, 0) DW_FORM(strip, K, S, 1) DW_FORM(edge, K, S, 0) DW_FORM(edge, K, S, 1)
-DW_FORMS(3, 1) DW_FORMS(3, 2) DW_FORMS(5, 1) DW_FORMS(5, 2)
-#define DW_ROW(K, S) {{dw_strip_##K##_##S##_0, dw_edge_##K##_##S##_0}, {dw_strip_##K##_##S##_1, dw_edge_##K##_##S##_1}}
-static const dw_fn dw_forms[2][2][2][2] = {{DW_ROW(3, 1), DW_ROW(3, 2)}, {DW_ROW(5, 1), DW_ROW(5, 2)}}; /* [K][S][FULL][edge] */
-
-/* All outputs of a row: strips where every tap is inside, edges around them. */
-static void dw_span_run(const dw_span *s, const dw_fn *form) {
-  const dw_job *j = s->j;
-  int64_t end = j->x.w + j->pl - j->kw; /* the last output whose taps end inside the image is end / stride */
-  int inside = end >= 0;
-  for (int y = 0; y < j->kh; y++) inside &= s->rows[y] != NULL;
-  end = !inside ? 0 : end / j->sw + 1 < j->y.w ? end / j->sw + 1 : j->y.w;
-  for (int64_t ox = 0; ox < j->y.w;) {
-    int64_t strips = ox * j->sw >= j->pl && end > ox ? (end - ox) / 4 : 0, count = j->y.w - ox < 4 ? j->y.w - ox : 4;
-    if (strips) form[0](s, ox, strips);
-    else form[1](s, ox, count);
-    ox += strips ? strips * 4 : count;
-  }
-}
-
-/* One output pixel, any kernel, only taps inside the input. w: first weight (bias) of these VL channels. */
-static __attribute__((noinline)) void dw_pixel(const dw_job *j, int64_t n, int64_t oy, int64_t ox, int64_t channel,
-                                               const float *w, int left) {
-  vf acc = vload(w);
-  for (int ky = 0; ky < j->kh; ky++) {
-    int64_t iy = oy * j->sh - j->pt + (int64_t)ky * j->dh;
-    if (iy < 0 || iy >= j->x.h) continue;
-    for (int kx = 0; kx < j->kw; kx++) {
-      int64_t ix = ox * j->sw - j->pl + (int64_t)kx * j->dw;
-      if (ix < 0 || ix >= j->x.w) continue;
-      const float *from = j->from + ((n * j->x.h + iy) * j->x.w + ix) * j->x.ld + channel;
-      acc += (left >= VL ? vload(from) : vload_part(from, left)) * vload(w + (1 + ky * j->kw + kx) * DW_BLOCK);
-    }
-  }
-  int64_t at = (n * j->y.h + oy) * j->y.w + ox;
-  const er_view *r = &j->c->in[3];
-  dw_store(j, (float *)j->c->out[0].data + at * j->y.ld + channel, r->data ? (const float *)r->data + at * r->ld + channel : NULL, acc, left);
-}
+#define DW_NEAR (16 * 1024)   /* bytes that stay in the first-level cache: of weights, or of outputs to be activated */
 
 /* Output row oy, channels [c0, c1). */
 static void dw_row(const dw_job *j, int64_t n, int64_t oy, int64_t c0, int64_t c1) {
-  int formed = j->kh == j->kw && (j->kh == 3 || j->kh == 5) && j->sh == j->sw && j->sh <= 2 && j->dh == 1 && j->dw == 1;
-  int64_t iy = oy * j->sh - j->pt, at = (n * j->y.h + oy) * j->y.w, block = (int64_t)(1 + j->kh * j->kw) * DW_BLOCK;
+  int64_t iy = oy * j->sh - j->pt, at = (n * j->y.h + oy) * j->y.w;
   const er_view *residual = &j->c->in[3];
-  for (int64_t ch = c0; ch < c1; ch += VL) {
-    dw_span s = {.j = j, .w = j->w + ch / DW_BLOCK * block + ch % DW_BLOCK, .left = (int)(c1 - ch < VL ? c1 - ch : VL)};
-    if (!formed) {
-      for (int64_t ox = 0; ox < j->y.w; ox++) dw_pixel(j, n, oy, ox, ch, s.w, s.left);
-      continue;
-    }
-    for (int y = 0; y < j->kh; y++)
-      s.rows[y] = iy + y < 0 || iy + y >= j->x.h ? NULL : j->from + (n * j->x.h + iy + y) * j->x.w * j->x.ld + ch;
-    s.to = (float *)j->c->out[0].data + at * j->y.ld + ch;
-    s.residual = residual->data ? (const float *)residual->data + at * residual->ld + ch : NULL;
-    dw_span_run(&s, dw_forms[j->kh == 5][j->sh == 2][s.left == VL]);
+  dw_span s = {.from = j->from + (n * j->x.h + iy) * j->x.w * j->x.ld, .to = (float *)j->c->out[0].data + at * j->y.ld,
+               .residual = residual->data ? (const float *)residual->data + at * residual->ld : NULL, .c0 = c0, .c1 = c1};
+  s.ky0 = iy < 0 ? (int)((-iy + j->dh - 1) / j->dh) : 0;
+  s.ky1 = j->kh;
+  if (iy + (int64_t)(s.ky1 - 1) * j->dh >= j->x.h) s.ky1 = iy < j->x.h ? (int)((j->x.h - iy + j->dh - 1) / j->dh) : 0;
+#if DW_STRIPS
+  int formed = j->kh == j->kw && (j->kh == 3 || j->kh == 5) && j->sh == j->sw && j->sh <= 2 && j->dh == 1 && j->dw == 1;
+  int64_t end = j->x.w + j->pl - j->kw; /* the last output whose taps end inside the row is end / stride */
+  int64_t near = 1 + DW_NEAR / (DW_STRIP * 4 * (c1 - c0)); /* strips that an activation finds in the first-level cache */
+  end = end < 0 ? 0 : end / j->sw + 1 < j->y.w ? end / j->sw + 1 : j->y.w;
+#endif
+  while (s.ox < j->y.w) {
+    int64_t count = 1;
+#if DW_STRIPS
+    if (formed) {
+      int64_t strips = s.ox * j->sw >= j->pl && end > s.ox ? (end - s.ox) / DW_STRIP : 0, left = j->y.w - s.ox;
+      if (j->act > ER_ACT_CLAMP && strips > near) strips = near;
+      count = strips ? strips * DW_STRIP : left < DW_STRIP ? left : DW_STRIP;
+      int64_t rest = dw_forms[j->kh == 5][j->sh == 2][!strips](j, &s, strips ? strips : count);
+      dw_span part = s;
+      for (int64_t o = 0; rest < c1 && o < count; o++, part.ox++) dw_pixel(j, &part, rest);
+    } else
+#endif
+      dw_pixel(j, &s, c0);
+    if (j->act > ER_ACT_CLAMP) dw_activate(j, &s, count);
+    s.ox += count;
   }
-  if (j->act > ER_ACT_CLAMP)
-    for (int64_t ox = 0; ox < j->y.w; ox++) {
-      int64_t at = (n * j->y.h + oy) * j->y.w + ox;
-      const er_view *r = &j->c->in[3], *s = &j->c->in[4];
-      activate_row(j->act, j->p0, j->p1, s->data ? (const float *)s->data + c0 : NULL,
-                   r->data && j->res == ER_RES_AFTER ? (const float *)r->data + at * r->ld + c0 : NULL,
-                   (float *)j->c->out[0].data + at * j->y.ld + c0, (int)(c1 - c0));
-    }
 }
 
 static void dw_item(void *ctx, int item, int thread) {
@@ -202,11 +235,15 @@ static void run_dwconv_f32(const er_call *c) {
   const int32_t *p = c->param;
   dw_job j = {.c = c, .x = conv_view(&c->in[0]), .y = conv_view(&c->out[0]), .from = c->in[0].data, .w = c->in[1].data,
               .kh = p[CONV_KH], .kw = p[CONV_KW], .sh = p[CONV_SH], .sw = p[CONV_SW], .pt = p[CONV_PT], .pl = p[CONV_PL],
-              .dh = p[CONV_DH], .dw = p[CONV_DW], .act = p[CONV_ACT], .res = p[CONV_RES],
-              .p0 = er_param_f32(c, CONV_P0), .p1 = er_param_f32(c, CONV_P1)};
+              .dh = p[CONV_DH], .dw = p[CONV_DW], .act = p[CONV_ACT], .res = p[CONV_RES]};
+  int clamp = j.act == ER_ACT_CLAMP;
+  j.low = clamp ? er_param_f32(c, CONV_P0) : -__builtin_inff();
+  j.high = clamp ? er_param_f32(c, CONV_P1) : __builtin_inff();
   if (j.y.n * j.y.h * j.y.w * j.y.c == 0) return;
   int64_t blocks = (j.x.c + DW_BLOCK - 1) / DW_BLOCK;
   int64_t per = DW_CACHE / ((j.x.w + 1) * (j.kh + 1) * 4 * DW_BLOCK);
+  int64_t near = DW_NEAR / ((1 + j.kh * j.kw) * 4 * DW_BLOCK);
+  per = per > near ? near : per;
   per = per < 1 ? 1 : per > blocks ? blocks : per;
   j.channel_blocks = (blocks + per - 1) / per;
   j.channels = (blocks + j.channel_blocks - 1) / j.channel_blocks * DW_BLOCK;
