@@ -87,7 +87,7 @@ ER_INLINE void wino_input_tile(const int M, const int INSIDE, const wino_job *j,
   for (int64_t ch = 0; ch < c; ch += VL) {
     int left = (int)(c - ch < VL ? c - ch : VL);
     vf q[MAXA * MAXA];
-#pragma GCC unroll 6
+#pragma GCC unroll 1
     for (int x = 0; x < A; x++) { /* columns */
       vf d[MAXA], r[MAXA];
 #pragma GCC unroll 6
@@ -100,7 +100,7 @@ ER_INLINE void wino_input_tile(const int M, const int INSIDE, const wino_job *j,
       for (int y = 0; y < A; y++) q[y * A + x] = r[y];
     }
     float *to = j->v + item * c + ch;
-#pragma GCC unroll 6
+#pragma GCC unroll 1
     for (int y = 0; y < A; y++) { /* rows */
       vf r[MAXA];
       if (M == 4) wino_in4(r, q + y * A); else wino_in2(r, q + y * A);
@@ -128,7 +128,7 @@ ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j
     int left = (int)(o - n < VL ? o - n : VL);
     vf q[MAXM * MAXA], b = bias ? wino_load(bias + n, left) : vsplat(0.0f);
     const float *from = j->m + item * o + n;
-#pragma GCC unroll 6
+#pragma GCC unroll 1
     for (int x = 0; x < A; x++) { /* columns */
       vf d[MAXA], v[MAXM];
 #pragma GCC unroll 6
@@ -137,7 +137,7 @@ ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j
 #pragma GCC unroll 4
       for (int y = 0; y < M; y++) q[y * A + x] = v[y];
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 1
     for (int y = 0; y < M; y++) { /* rows */
       vf v[MAXM];
       if (M == 4) wino_out4(v, q + y * A); else wino_out2(v, q + y * A);
