@@ -8,11 +8,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
 
+from edgerun.backends.native.backend import compile_graph
 from edgerun.backends.native.ops.elementwise import OPS
 from edgerun.dtypes import DType, from_numpy
 from edgerun.ops.elementwise import SCALARS, Program, single
+from edgerun_converters.onnx.importer import import_model
 from tests.native.kernel_harness import CSRC, levels, run_op
 
 F32, F64, I32, BOOL = DType.F32, DType.F64, DType.I32, DType.BOOL
@@ -279,3 +282,18 @@ def test_a_long_program_reuses_registers() -> None:
     for i in range(300):
         value = value + x if i % 2 else value - x
     np.testing.assert_array_equal(y, value)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_rows_of_one_element_that_lie_apart(step: int) -> None:
+    """One column of a tensor, read in place: all its dims collapse to one whose elements are not neighbours."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (float[9, 13, {step}] x) => (float[9, 13, 1] y)
+        <int64[1] start = {{0}}, int64[1] end = {{1}}, int64[1] axis = {{2}}> {{
+            column = Slice(x, start, end, axis)
+            y = Tanh(column)
+        }}"""
+    )
+    x = np.random.default_rng(0).normal(size=(9, 13, step)).astype(np.float32)
+    got = compile_graph(import_model(model)).run({"x": x})["y"]
+    np.testing.assert_allclose(got, np.tanh(x[..., :1]), rtol=1e-5, atol=1e-6)

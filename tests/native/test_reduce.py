@@ -97,6 +97,13 @@ def test_specials_and_empty_reductions() -> None:
     check("reduce", [np.zeros((0, 3), np.int8)], np.full(3, -128, np.int8), kind="max", over=(0,), keepdims=False)
 
 
+def test_equal_rows_do_not_drift() -> None:
+    """Rounding that always goes the same way does not add up: groups of rows join in double."""
+    rows = np.full((2048, 33), 0.7, np.float32)
+    expected = rows.astype("d").sum(0).astype("f")
+    check("reduce", [rows], expected, rtol=3e-7, kind="sum", over=(0,), keepdims=False)
+
+
 def test_a_long_sum_is_accurate() -> None:
     x = np.random.default_rng(2).uniform(0, 1, (1, 100000)).astype(np.float32)
     check("reduce", [x], x.astype("d").sum(1).astype("f"), rtol=3e-7, kind="sum", over=(1,), keepdims=False)

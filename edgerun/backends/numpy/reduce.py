@@ -57,25 +57,27 @@ def _reduce(x: Array, kind: str, over: tuple[int, ...], keepdims: bool) -> Array
     wide = x.astype(_working(x), copy=False)
     if kind in ("logsum", "logsumexp", "l2") and wide.dtype.kind != "f":
         wide = wide.astype(np.float64)
+    # Floats add in double: a reference must not round more than the kernels that are compared with it.
+    adding = options | ({"dtype": np.float64} if wide.dtype.kind == "f" else {})
     if kind == "sum":
-        result = wide.sum(**options)
+        result = wide.sum(**adding)
     elif kind == "mean":
         count = int(np.prod([x.shape[a] for a in over]))
-        result = wide.sum(**options) / np.asarray(count, wide.dtype)
+        result = wide.sum(**adding) / np.asarray(count, wide.dtype)
     elif kind == "prod":
         result = wide.prod(**options)
     elif kind == "l1":
-        result = np.abs(wide).sum(**options)
+        result = np.abs(wide).sum(**adding)
     elif kind == "sumsq":
-        result = (wide * wide).sum(**options)
+        result = (wide * wide).sum(**adding)
     elif kind == "l2":
-        result = np.sqrt((wide * wide).sum(**options))
+        result = np.sqrt((wide * wide).sum(**adding))
     elif kind == "logsum":
-        result = np.log(wide.sum(**options))
+        result = np.log(wide.sum(**adding))
     else:
         largest = wide.max(axis=over, keepdims=True, initial=-np.inf)
         shift = np.where(np.isfinite(largest), largest, 0)
-        result = np.log(np.exp(wide - shift).sum(**options)) + (shift if keepdims else np.squeeze(shift, over))
+        result = np.log(np.exp(wide - shift).sum(**adding)) + (shift if keepdims else np.squeeze(shift, over))
     return _narrow(np.asarray(result), x)
 
 

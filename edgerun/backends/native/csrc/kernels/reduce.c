@@ -2,7 +2,7 @@
  * reduced (runs: one accumulator) or kept (columns: a row of accumulators). Narrow types are widened a run at a time:
  * f16 and bf16 to f32, integers to i64 (sums wrap when stored).
  * Parameters: kind, mask of reduced axes (bit d = axis d). Accuracy: f32 runs add 16 lanes for 1024 elements, then in
- * double; columns add 64 rows at a time. */
+ * double; columns add 16 rows at a time, then in double. */
 #include <math.h>
 #include "half.h"
 #include "nd.h"
@@ -21,7 +21,7 @@ enum reduce_kind {
   RED_KINDS
 };
 #define RED_RUN 1024 /* elements of a run handled at once; also the most columns */
-#define RED_ROWS 64  /* rows of columns summed before they join the total */
+#define RED_ROWS 16  /* rows of columns summed before they join the total */
 
 #ifdef ER_BASELINE_CHECKS
 static int check_reduce(const er_call *c) {
@@ -276,12 +276,14 @@ static void red_row_f32(int kind, float *acc, const float *x, const float *large
 static void red_columns_f32(const red_plan *p, int kind, int64_t base, int64_t n, float *total, const float *largest) {
   float part[RED_RUN], buffer[RED_RUN];
   const er_view *in = &p->c->in[0];
-  int sums = kind != RED_MAX && kind != RED_MIN && kind != RED_PROD;
+  double sum[RED_RUN];
+  int sums = kind != RED_MAX && kind != RED_MIN && kind != RED_PROD, in_groups = sums && p->reduced_rows > RED_ROWS;
   for (int64_t j = 0; j < n; j++) total[j] = (float)red_start(kind);
+  if (in_groups) for (int64_t j = 0; j < n; j++) sum[j] = 0;
   for (int64_t r = 0; r < p->reduced_rows; r += RED_ROWS) {
     int64_t rows = nd_min(RED_ROWS, p->reduced_rows - r);
     float *acc = total;
-    if (sums && p->reduced_rows > RED_ROWS) {
+    if (in_groups) {
       acc = part;
       for (int64_t j = 0; j < n; j++) part[j] = 0;
     }
@@ -289,8 +291,9 @@ static void red_columns_f32(const red_plan *p, int kind, int64_t base, int64_t n
       int64_t at = base + red_offset(&p->reduced, k);
       red_row_f32(kind, acc, red_floats(p->dtype, in->data, at, n, buffer), largest, n);
     }
-    if (acc == part) for (int64_t j = 0; j < n; j++) total[j] += part[j];
+    if (in_groups) for (int64_t j = 0; j < n; j++) sum[j] += part[j];
   }
+  if (in_groups) for (int64_t j = 0; j < n; j++) total[j] = (float)sum[j];
 }
 
 static void red_columns(const red_plan *p, int64_t base, int64_t n, int64_t out_at) {
