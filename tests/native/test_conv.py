@@ -204,7 +204,7 @@ def test_winograd(level: str, tile: int) -> None:
 
 
 def test_winograd_is_chosen_where_it_pays() -> None:
-    """By default within a quarter of all weights; never for small images, other kernels, strides or groups."""
+    """By default within a twentieth of all weights; never for small images, other kernels, strides or groups."""
     pads = (1, 1, 1, 1)
     large = Case((56, 56), (3, 3), 64, 64, pads=pads)
     assert large.kernels() == ["conv_f32"]
@@ -227,7 +227,7 @@ def test_winograd_stays_within_its_share_of_the_weights() -> None:
     graph = Graph()
     graph.add_tensor("x", DType.F32, (1, 56, 56, 32))
     graph.inputs.append("x")
-    graph.add_tensor("other", DType.F32, (1000, 200), np.ones((1000, 200), np.float32))
+    graph.add_tensor("other", DType.F32, (1000, 1000), np.ones((1000, 1000), np.float32))
     rng = np.random.default_rng(0)
     attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
     name = "x"
@@ -245,7 +245,7 @@ def test_winograd_stays_within_its_share_of_the_weights() -> None:
     before = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
     packed = sum(t.data.nbytes for t in cx.tensors.values() if t.data is not None)
     unpacked = 4 * 32 * 9 * 32 * 4
-    assert packed - unpacked <= 0.25 * before
+    assert packed - unpacked <= 0.05 * before
     refused = next(node for node in cx.nodes if node.kernel == "conv_f32")
     assert any("over the limit" in a.reason for a in refused.alternatives)
 
