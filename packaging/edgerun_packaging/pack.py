@@ -108,7 +108,7 @@ def require_bounds(graph: Graph) -> None:
     """Raise UnsupportedError naming every free dimension of the inputs that has no largest size."""
     free = [s for s in sorted(graph.free_symbols()) if graph.symbols.get(s, (0, None))[1] is None]
     if free:
-        problems = [f"dimension {s!r} has no largest size: give --dim {s}=LOW..HIGH, or --dim {s}=N" for s in free]
+        problems = [f"dimension {s!r} has no largest size: give --dim {s}=LOW..HIGH, or --dim {s}=1" for s in free]
         raise UnsupportedError("; ".join(problems), problems=problems)
 
 
