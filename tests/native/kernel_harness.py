@@ -34,6 +34,7 @@ SOURCES = (
     "matmul",
     "conv",
     "conv_direct",
+    "matmul_plain",
     "conv_transpose",
     "depthwise",
     "winograd",

@@ -11,6 +11,7 @@ import pytest
 from edgerun.backends.numpy.registry import find
 from edgerun.dims import symbol
 from edgerun.dtypes import DType
+from edgerun.errors import UnsupportedError
 from edgerun.graph import Graph, Node
 from edgerun.ops.registry import TensorType, infer
 from tests.native.kernel_harness import REMOTE, levels, run_graph, run_op
@@ -174,3 +175,39 @@ def test_other_architectures(level: str) -> None:
         check(real(2, 9, 10), b, constant=False, trans_b=trans_b, level=level)
     for act in ACTS:
         check(real(6, 11), real(11, 10), real(10), act=act, res="after", level=level)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64, np.uint32, np.uint64])
+def test_other_types(dtype: type) -> None:
+    """float64 is summed in float64, integers wrap; vectors, batches, computed and constant operands."""
+    rng = np.random.default_rng(5)
+    info = None if dtype is np.float64 else np.iinfo(dtype)
+
+    def numbers(*shape: int) -> np.ndarray:
+        if info is None:
+            return rng.standard_normal(shape)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+
+    for left, right, trans_b in (
+        ((3, 4), (4, 5), False), ((3, 4), (5, 4), True), ((2, 1, 3, 4), (6, 4, 5), False), ((4,), (4, 5), False),
+        ((3, 4), (4,), False), ((4,), (4,), False), ((2, 3, 4), (4,), False), ((0, 4), (4, 5), False),
+        ((3, 0), (0, 5), False), ((2, 3, 4), (2, 5, 4), True),
+    ):  # fmt: skip
+        a, b = numbers(*left), numbers(*right)
+        expected = find("matmul")(a, b, trans_b=trans_b)
+        for constant in ((), (1,), (0, 1)):
+            (actual,) = run_op("matmul", [a, b], {"trans_b": trans_b}, constant=constant)
+            assert actual.dtype == dtype and actual.shape == expected.shape
+            np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    a, b, bias, residual = numbers(2, 3, 4), numbers(4, 5), numbers(5), numbers(2, 3, 5)
+    for inputs in ([a, b, bias], [a, b, bias, residual], [a, b, None, residual]):
+        attrs = {"res": "before" if len(inputs) > 3 else "none"}
+        (actual,) = run_op("matmul", inputs, attrs, constant=(1,))
+        np.testing.assert_allclose(actual, find("matmul")(*inputs, **attrs), rtol=1e-12, atol=1e-12)
+
+
+def test_what_the_plain_product_refuses() -> None:
+    with pytest.raises(UnsupportedError, match="i8"):
+        run_op("matmul", [np.zeros((2, 2), np.int8), np.zeros((2, 2), np.int8)], {})
+    with pytest.raises(UnsupportedError, match="gelu"):
+        run_op("matmul", [np.zeros((2, 2)), np.zeros((2, 2))], {"act": "gelu"})

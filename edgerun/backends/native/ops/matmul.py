@@ -6,9 +6,9 @@ from edgerun.backends.native import packing
 from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.conv import RESIDUAL, padded_bias, residual_in_place
 from edgerun.backends.native.ops.half import computed_in_f32
+from edgerun.backends.native.ops.matmul_plain import matmul_plain, view
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
-from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
 from edgerun.ops.activation import ACTIVATIONS
 
@@ -16,11 +16,11 @@ from edgerun.ops.activation import ACTIVATIONS
 @lowers("matmul")
 @computed_in_f32
 def matmul(node: Node, cx: Lowering) -> None:
-    """float32 products of any rank; vectors are seen as matrices of one row or column."""
+    """Products of any rank; vectors are seen as matrices of one row or column. Other types than f32: matmul_plain."""
     a, b = node.inputs[:2]
-    for name in node.inputs:
-        if name and cx.dtype(name) is not DType.F32:
-            raise UnsupportedError(f"a native matmul of {cx.dtype(name).short}")
+    if cx.dtype(a) is not DType.F32:
+        matmul_plain(node, cx)
+        return
     trans = bool(node.attrs.get("trans_b", False))
     left, right = cx.shape(a), cx.shape(b)
     weight = cx.constant(b)
@@ -61,9 +61,9 @@ def _dynamic(
     shape = cx.shape(out)
     vector_a, vector_b = len(left) == 1, len(right) == 1
     if vector_a:
-        a, left = _view(cx, a, (1, *left)), (1, *left)
+        a, left = view(cx, a, (1, *left)), (1, *left)
     if vector_b:
-        b, right, trans = _view(cx, b, (*right, 1)), (*right, 1), False
+        b, right, trans = view(cx, b, (*right, 1)), (*right, 1), False
     n = right[-2] if trans else right[-1]
     k = left[-1]
     result = out
@@ -72,7 +72,7 @@ def _dynamic(
         full = (*batch, left[-2], n)
         result = cx.temp(DType.F32, full, out)
         if residual:
-            residual = _view(cx, residual, full)
+            residual = view(cx, residual, full)
     columns = packing.padded_columns(cx.upper(n), cx.arch)
     scratch = (columns * cx.upper(k) + columns) * 4
     cx.emit(
@@ -81,9 +81,3 @@ def _dynamic(
     )  # fmt: skip
     if result != out:
         cx.emit("copy_bytes", [result], [out], view=True, why="a vector again")
-
-
-def _view(cx: Lowering, name: str, shape: Shape) -> str:
-    result = cx.temp(cx.dtype(name), shape, name)
-    cx.emit("copy_bytes", [name], [result], view=True, why="a vector as a matrix")
-    return result

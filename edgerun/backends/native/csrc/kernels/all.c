@@ -21,6 +21,7 @@
 #include "control.c"
 #include "argreduce.c"
 #include "conv_direct.c"
+#include "matmul_plain.c"
 #ifdef __clang__
 #pragma clang attribute pop
 #endif
