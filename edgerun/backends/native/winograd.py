@@ -63,9 +63,10 @@ class Layer:
         """Tiles of m x m outputs."""
         return -(-self.height // m) * -(-self.width // m)
 
-    def weight_bytes(self, m: int) -> int:
-        """Of the form m; 0 is the direct one."""
-        return (9 if m == 0 else (m + 2) ** 2) * self.inputs * self.outputs * 4
+    def weight_bytes(self, m: int, arch: str) -> int:
+        """Packed weights of the form m; 0 is the direct one."""
+        taps, columns = 9 if m == 0 else (m + 2) ** 2, packing.padded_columns(self.outputs, arch)
+        return taps * self.inputs * columns * 4
 
     def scratch(self, m: int) -> int:
         """Bytes of scratch for transformed inputs and outputs of a block of tiles."""
@@ -78,7 +79,7 @@ class Layer:
         rows = self.height * self.width if m == 0 else self.tiles(m)
         positions = (9 if m == 0 else (m + 2) ** 2) * max(rows, ROWS)
         compute = 2 * positions * self.inputs * self.outputs / machine.flops
-        weights = self.weight_bytes(m)
+        weights = self.weight_bytes(m, arch)
         fetch = weights / machine.far if weights > machine.cache else 0.0
         if m == 0:
             return max(compute, fetch)
@@ -132,6 +133,15 @@ def forms(layer: Layer, arch: str) -> list[int]:
     return [m for m in (4, 2) if layer.worthwhile(m, arch)]
 
 
+def _padding(node: Node, cx: Lowering) -> float:
+    """Bytes that packing adds to the weights of a convolution by filling panels up."""
+    weight = cx.constant(node.inputs[1]) if node.op == "conv" else None
+    if weight is None or weight.size == 0 or weight.shape[-1] == 1:
+        return 0
+    outputs = weight.shape[0] // node.attrs.get("group", 1)
+    return weight.nbytes * (packing.padded_columns(outputs, cx.arch) / outputs - 1)
+
+
 def _allot(cx: Lowering) -> dict[str, int]:
     """Node name -> form, over the whole graph: the best ratio of time saved to bytes added first, while they fit."""
     names = Counter(n.name for n in cx.graph.nodes)
@@ -141,14 +151,15 @@ def _allot(cx: Lowering) -> dict[str, int]:
             layer = layer_of(node, cx)
             if layer is not None:
                 layers[node.name] = layer
-    room = GROWTH * sum(t.data.nbytes for t in cx.graph.tensors.values() if t.data is not None)
+    total = sum(t.data.nbytes for t in cx.graph.tensors.values() if t.data is not None)
+    room = GROWTH * total - sum(_padding(node, cx) for node in cx.graph.nodes)
     chosen: dict[str, int] = {}
     while True:
         steps = []
         for name, layer in layers.items():
             now = chosen.get(name, 0)
             for m in forms(layer, cx.arch):
-                added = layer.weight_bytes(m) - layer.weight_bytes(now)
+                added = layer.weight_bytes(m, cx.arch) - layer.weight_bytes(now, cx.arch)
                 saved = layer.seconds(now, cx.arch) - layer.seconds(m, cx.arch)
                 if m != now and saved > 0 and 0 < added <= room:
                     steps.append((saved / added, name, m, added))

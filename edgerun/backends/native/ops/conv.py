@@ -81,7 +81,7 @@ def _rejected(layer: winograd.Layer, cx: Lowering) -> list[Alternative]:
         return []
     found = []
     for m in winograd.forms(layer, cx.arch):
-        added = layer.weight_bytes(m) - layer.weight_bytes(0)
+        added = layer.weight_bytes(m, cx.arch) - layer.weight_bytes(0, cx.arch)
         reason = f"{added / 1e3:.0f} kB more weights: over the limit of {winograd.GROWTH:.0%} of the model"
         relative = layer.seconds(m, cx.arch) / layer.seconds(0, cx.arch)
         found.append(Alternative(f"wino{m}_f32", reason, relative))

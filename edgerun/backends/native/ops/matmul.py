@@ -7,10 +7,13 @@ from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.conv import RESIDUAL, padded_bias, residual_in_place
 from edgerun.backends.native.ops.half import computed_in_f32
 from edgerun.backends.native.ops.matmul_plain import matmul_plain, view
-from edgerun.dims import DimLike
+from edgerun.dims import DimLike, product
 from edgerun.dtypes import DType
 from edgerun.graph import Node, Shape
 from edgerun.ops.activation import ACTIVATIONS
+
+THREAD_BYTES = 256 * 1024
+"""Right operands up to this size are packed by the thread that multiplies them, one batch each."""
 
 
 @lowers("matmul")
@@ -67,17 +70,18 @@ def _dynamic(
     n = right[-2] if trans else right[-1]
     k = left[-1]
     result = out
+    full = (*shape[: len(shape) - (not vector_a) - (not vector_b)], left[-2], n)
     if vector_a or vector_b:
-        batch = shape[: len(shape) - (not vector_a) - (not vector_b)]
-        full = (*batch, left[-2], n)
         result = cx.temp(DType.F32, full, out)
         if residual:
             residual = view(cx, residual, full)
     columns = packing.padded_columns(cx.upper(n), cx.arch)
-    scratch = (columns * cx.upper(k) + columns) * 4
+    packed = (columns * cx.upper(k) + columns) * 4
+    shared = packed > THREAD_BYTES or product(full[:-2]) == 1
     cx.emit(
-        "matmul_dyn_f32", [a, b, bias, residual, ""], [result], [int(trans), *epilogue], scratch=scratch, macs=macs,
-        why="both operands are computed: the right one is packed while running",
+        "matmul_dyn_f32", [a, b, bias, residual, ""], [result], [int(trans), *epilogue],
+        scratch=packed if shared else 0, thread_scratch=0 if shared else packed, macs=macs,
+        why="both operands are computed: " + ("the right one is packed first" if shared else "packed batch by batch"),
     )  # fmt: skip
     if result != out:
         cx.emit("copy_bytes", [result], [out], view=True, why="a vector again")

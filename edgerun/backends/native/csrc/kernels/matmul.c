@@ -2,7 +2,8 @@
  *
  *   matmul_f32:     a [..., M, K], packed b (one matrix), bias, residual, slope -> y [..., M, N]; K, N, act, p0, p1, res
  *   matmul_dyn_f32: a [batch..., M, K], b [batch..., K, N] or, with trans_b, [batch..., N, K] -> y; trans_b, act, p0, p1, res
- *                   inputs as above; batches broadcast; each b is packed into the scratch first
+ *                   inputs as above; batches broadcast; each b is packed first: into the scratch, or where a thread's
+ *                   scratch is large enough into that, a thread then doing a whole batch
  */
 #include "product.h"
 
@@ -54,7 +55,8 @@ static int check_matmul_dyn_f32(const er_call *c) {
     if (a->rank >= i) ER_REQUIRE(c, a->dim[a->rank - i] == d || a->dim[a->rank - i] == 1, "matmul batches differ");
     if (b->rank >= i) ER_REQUIRE(c, b->dim[b->rank - i] == d || b->dim[b->rank - i] == 1, "matmul batches differ");
   }
-  ER_REQUIRE(c, (uint64_t)(gemm_columns(n) * k + gemm_columns(n)) * 4 <= c->scratch_bytes, "too little scratch");
+  uint64_t room = c->scratch_bytes > c->thread_scratch_bytes ? c->scratch_bytes : c->thread_scratch_bytes;
+  ER_REQUIRE(c, (uint64_t)(gemm_columns(n) * k + gemm_columns(n)) * 4 <= room, "too little scratch");
   if (c->in[3].data) ER_REQUIRE(c, er_is_dense(&c->in[3]), "residual must be dense");
   return mm_check_epilogue(c, n, c->param[MMD_ACT], c->param[MMD_RES], 0);
 }
@@ -107,30 +109,57 @@ ER_INLINE int64_t mm_batch_offset(const er_view *v, const er_view *y, int64_t in
   return offset;
 }
 
-static void run_matmul_dyn_f32(const er_call *c) {
-  const er_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+/* Batch `index` of a product: packs its b into `packed`, unless it is the one that lies there already. Returns the job. */
+static mm_job mm_batch(const er_call *c, int64_t index, er_pool *pool, float *packed, int64_t *last) {
+  const er_view *a = &c->in[0], *b = &c->in[1], *y = &c->out[0], *residual = &c->in[3];
   int trans = c->param[MMD_TRANS_B] != 0;
-  int64_t m = a->dim[a->rank - 2], k = a->dim[a->rank - 1], n = y->dim[y->rank - 1], batches = 1;
-  for (int i = 0; i + 2 < y->rank; i++) batches *= y->dim[i];
-  if (m == 0 || n == 0) return;
-  float *packed = c->scratch, *bias = NULL;
+  int64_t m = a->dim[a->rank - 2], k = a->dim[a->rank - 1], n = y->dim[y->rank - 1], at = mm_batch_offset(b, y, index);
+  if (at != *last) {
+    mm_pack_job pack = {(const float *)b->data + at * k * n, packed, k, n, trans ? k : n, trans};
+    if (pool) er_parallel(pool, mm_pack_panel, &pack, (int)gemm_panels(n));
+    else for (int p = 0; p < (int)gemm_panels(n); p++) mm_pack_panel(&pack, p, 0);
+    *last = at;
+  }
+  float *bias = NULL;
   if (c->in[2].data) { /* the micro-kernel reads biases by whole vectors */
     bias = packed + gemm_columns(n) * k;
     memcpy(bias, c->in[2].data, sizeof(float) * (size_t)n);
     for (int64_t i = n; i < gemm_columns(n); i++) bias[i] = 0.0f;
   }
+  mm_job j = {.shape = {1, 1, k, 0, 0}, .a = (const float *)a->data + mm_batch_offset(a, y, index) * m * k, .b = packed,
+              .y = (float *)y->data + index * m * n, .m = m, .n = n, .a_ld = k, .y_ld = n};
+  j.epilogue = (gemm_epilogue){bias, residual->data ? (const float *)residual->data + index * m * n : NULL, c->in[4].data, n,
+                               c->param[MMD_ACT], c->param[MMD_RES], er_param_f32(c, MMD_P0), er_param_f32(c, MMD_P1)};
+  return j;
+}
+
+/* Batches [first, first + per) of a product, by one thread. */
+typedef struct { const er_call *c; int64_t batches, per; } mm_batches;
+static void mm_batches_item(void *ctx, int item, int thread) {
+  const mm_batches *all = ctx;
+  int64_t last = -1, end = (item + 1) * all->per < all->batches ? (item + 1) * all->per : all->batches;
+  for (int64_t i = item * all->per; i < end; i++) {
+    mm_job j = mm_batch(all->c, i, NULL, er_thread_scratch(all->c, thread), &last);
+    mm_run_serial(&j, thread);
+  }
+}
+
+static void run_matmul_dyn_f32(const er_call *c) {
+  const er_view *a = &c->in[0], *y = &c->out[0];
+  int64_t m = a->dim[a->rank - 2], k = a->dim[a->rank - 1], n = y->dim[y->rank - 1], batches = 1;
+  for (int i = 0; i + 2 < y->rank; i++) batches *= y->dim[i];
+  if (m == 0 || n == 0 || batches == 0) return;
+  int64_t need = (gemm_columns(n) * k + gemm_columns(n)) * 4, threads = er_pool_threads(c->pool);
+  int roomy = (uint64_t)need <= c->thread_scratch_bytes;
+  if (roomy && batches >= threads && batches > 1) {
+    int64_t items = m * n * k * batches < GEMM_SERIAL ? 1 : batches < threads * GEMM_SPREAD ? batches : threads * GEMM_SPREAD;
+    mm_batches all = {c, batches, (batches + items - 1) / items};
+    er_parallel(c->pool, mm_batches_item, &all, (int)((batches + all.per - 1) / all.per));
+    return;
+  }
   int64_t last = -1;
   for (int64_t i = 0; i < batches; i++) {
-    int64_t at = mm_batch_offset(b, y, i);
-    if (at != last) {
-      mm_pack_job pack = {(const float *)b->data + at * k * n, packed, k, n, trans ? k : n, trans};
-      er_parallel(c->pool, mm_pack_panel, &pack, (int)gemm_panels(n));
-      last = at;
-    }
-    mm_job j = {.shape = {1, 1, k, 0, 0}, .a = (const float *)a->data + mm_batch_offset(a, y, i) * m * k, .b = packed,
-                .y = (float *)y->data + i * m * n, .m = m, .n = n, .a_ld = k, .y_ld = n};
-    j.epilogue = (gemm_epilogue){bias, c->in[3].data ? (const float *)c->in[3].data + i * m * n : NULL, c->in[4].data, n,
-                                 c->param[MMD_ACT], c->param[MMD_RES], er_param_f32(c, MMD_P0), er_param_f32(c, MMD_P1)};
+    mm_job j = mm_batch(c, i, c->pool, (uint64_t)need <= c->scratch_bytes ? c->scratch : c->thread_scratch, &last);
     mm_run(c->pool, &j, m * k * 4);
   }
 }

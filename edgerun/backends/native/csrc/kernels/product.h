@@ -123,6 +123,13 @@ static void gemv_item(void *ctx, int item, int thread) {
   }
 }
 
+/* mm_run for a job that one thread does, within an item of another; dense rows only. */
+static void mm_run_serial(mm_job *j, int thread) {
+  j->split = gemm_plan_items(j->m, j->n, j->shape.k, j->m * j->shape.k * 4, 1);
+  for (int i = 0; i < (int)(j->split.blocks * j->split.panel_blocks); i++)
+    if (j->m == 1) gemv_item(j, i, thread); else mm_item(j, i, thread);
+}
+
 /* y [m, n] = epilogue(a [m, k] * b); a_bytes: all that is read of a. */
 static void mm_run(er_pool *pool, mm_job *j, int64_t a_bytes) {
   if (j->m == 0 || j->n == 0) return;
