@@ -33,7 +33,11 @@ class FileFormatError(EdgerunError):
 
 
 class ImportFailure(FileFormatError):
-    """An ONNX file or checkpoint could not be understood."""
+    """An ONNX file or checkpoint could not be understood. `problems` lists what does not fit, when that is a list."""
+
+    def __init__(self, message: str, *, hint: str = "", problems: list[str] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems or []
 
 
 class BundleError(FileFormatError):

@@ -21,6 +21,8 @@ from edgerun.errors import EdgerunError, FileFormatError, InputOutputError, Unsu
 from edgerun.graph import Graph, Shape, concrete_shape
 
 BACKENDS = ("numpy", "native")
+CHECKPOINTS = (".safetensors", ".gguf", ".pt", ".pth", ".bin")
+"""Endings of trained checkpoints; a model folder is one too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,7 @@ def load(
     FileFormatError for anything else, InputOutputError when it cannot be read, and what `from_graph` raises.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            magic = file.read(16)
-    except OSError as e:
-        raise InputOutputError(f"cannot read {path}: {e.strerror}") from e
-    if magic.startswith((b"EDGEPLAN", b"\x7fELF")):
+    if not path.is_dir() and _head(path).startswith((b"EDGEPLAN", b"\x7fELF")):
         from edgerun.backends.native.backend import open_plan
 
         return open_plan(path, threads=threads)
@@ -141,10 +138,12 @@ def load_graph(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, Any] | None = None,
     optimize: bool = True,
+    context: int | None = None,
 ) -> Graph:
-    """The graph of a bundle, or of an ONNX file imported and (unless `optimize` is false) optimised now.
+    """The graph of a bundle, or of an ONNX file or checkpoint imported and (unless `optimize` is false) optimised now.
 
-    Raises FileFormatError, and UnsupportedError listing all problems of an ONNX file.
+    `context` is the length of the cache of a language model, for checkpoints. Raises FileFormatError, and
+    UnsupportedError listing all problems of an ONNX file.
     """
     path = Path(path)
     if _looks_like_bundle(path):
@@ -154,18 +153,28 @@ def load_graph(
         if shapes or dims:
             graph = _host("edgerun_converters.passes.bind", "bind")(graph, shapes or {}, dims or {})
         return graph
-    if path.suffix not in (".onnx", ".pb", ".ort"):
-        raise FileFormatError(f"{path} is neither a bundle, a plan, a packed executable nor an ONNX file")
-    graph = _host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
+    if path.is_dir() or path.suffix in CHECKPOINTS:
+        load_checkpoint = _host("edgerun_converters.checkpoints.load", "import_checkpoint")
+        graph = load_checkpoint(path, shapes=shapes or {}, dims=dims or {}, options={"context": context})
+    elif path.suffix in (".onnx", ".pb", ".ort"):
+        graph = _host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
+    else:
+        raise FileFormatError(f"{path} is neither a bundle, a plan, a packed executable, an ONNX file nor a checkpoint")
     return _host("edgerun_converters.passes.pipeline", "optimize")(graph, enabled=optimize)
 
 
-def _looks_like_bundle(path: Path) -> bool:
+def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            head = file.read(16)
+            return file.read(16)
     except OSError as e:
         raise InputOutputError(f"cannot read {path}: {e.strerror}") from e
+
+
+def _looks_like_bundle(path: Path) -> bool:
+    if path.is_dir() or path.suffix in CHECKPOINTS:
+        return False
+    head = _head(path)
     return path.suffix == ".edge" or (
         len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32
     )

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from edgerun import __version__
-from edgerun.errors import EdgerunError, UnsupportedError
+from edgerun.errors import EdgerunError
 from edgerun.report import FORMATS
 
 VERBS = {
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except EdgerunError as e:
         if traceback_wanted:
             raise
-        problems = e.problems if isinstance(e, UnsupportedError) else []
+        problems = getattr(e, "problems", [])
         message = e.message
         if len(problems) > 1:
             message = f"{len(problems)} problems:\n" + "\n".join(f"  - {p}" for p in problems)

@@ -2,8 +2,10 @@
 
 import collections
 import io
+import os
 import pickle
 import random
+import subprocess
 import zipfile
 
 import numpy as np
@@ -108,6 +110,78 @@ def test_anything_but_tensors_is_refused_by_name(tmp_path, name):
     path = tmp_path / "m.pt"
     write(path, {"w": EXPLOITS[name]}, [])
     with pytest.raises(ImportFailure, match="only tensors and plain containers"):
+        read_file(path)
+
+
+class Reduces:
+    """Pickles as the call that `__reduce__` gives: the pattern of every published exploit."""
+
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call
+
+
+def touch(path):
+    return f"__import__('pathlib').Path({str(path)!r}).touch()"
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("kind", ["system", "eval", "exec", "getattr chain", "nested", "popen", "state"])
+def test_exploits_written_by_pickle_itself_do_not_run(tmp_path, kind, protocol):
+    owned = tmp_path / "owned"
+    code = touch(owned)
+    hostile = {
+        "system": Reduces(os.system, (f"touch {owned}",)),
+        "eval": Reduces(eval, (code,)),
+        "exec": Reduces(exec, (code,)),
+        "getattr chain": Reduces(getattr, (Reduces(__import__, ("os",)), "system")),
+        "nested": [Reduces(tuple, ([Reduces(eval, (code,))],))],
+        "popen": Reduces(subprocess.Popen, (["touch", str(owned)],)),
+        "state": Reduces(collections.OrderedDict, (), {"items": Reduces(eval, (code,))}),
+    }[kind]
+    pickle.loads(pickle.dumps(hostile, protocol)) if kind in ("eval", "exec") else None  # the exploit itself works
+    assert owned.exists() == (kind in ("eval", "exec"))
+    owned.unlink(missing_ok=True)
+    path = tmp_path / "m.pt"
+    write(path, pickle.dumps({"w": hostile}, protocol), [])
+    with pytest.raises(ImportFailure, match="only tensors and plain containers"):
+        read_file(path)
+    assert not owned.exists()
+
+
+RAW = {
+    "INST": b"(S'true'\nios\nsystem\n.",
+    "OBJ": b"(cos\nsystem\nS'true'\no.",
+    "NEWOBJ": b"\x80\x02cos\nsystem\nU\x04true\x85\x81.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
+    "EXT1": b"\x80\x02\x82\x01.",
+    "persistent id of text": b"Pos.system\n.",
+    "BUILD on a storage type": b"\x80\x02ctorch\nFloatStorage\n}U\x05dtypeK\x01sb.",
+    "BUILD on a function": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}U\x01xK\x01sb.",
+    "call of a storage type": b"\x80\x02ctorch\nFloatStorage\nU\x04true\x85R.",
+    "tensor of text": b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(U\x01xK\x00)))tR.",
+    "endless memo": b"\x80\x02j\xff\xff\xff\x7f.",
+    "nothing": b".",
+    "stack underflow": b"\x80\x02R.",
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_hostile_instructions_are_refused(tmp_path, name):
+    path = tmp_path / "m.pt"
+    write(path, RAW[name], [])
+    with pytest.raises(ImportFailure):
+        read_file(path)
+
+
+def test_containers_that_hold_themselves_end(tmp_path):
+    path = tmp_path / "m.pt"
+    knot = {"a": []}
+    knot["a"] += [knot, knot["a"]] * 1000
+    write(path, knot, [])
+    with pytest.raises(ImportFailure, match="no tensors"):
         read_file(path)
 
 

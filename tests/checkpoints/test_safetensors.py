@@ -1,11 +1,13 @@
 """Safetensors files and sharded folders."""
 
+import contextlib
 import json
+import random
 
 import numpy as np
 import pytest
 
-from edgerun.errors import ImportFailure
+from edgerun.errors import EdgerunError, ImportFailure
 from edgerun_converters.checkpoints.safetensors import INDEX, read_file, read_folder
 
 safetensors = pytest.importorskip("safetensors.numpy")
@@ -54,3 +56,22 @@ def test_hostile_entries_are_refused(tmp_path, row):
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(ImportFailure):
         read_file(path)
+
+
+def test_mutated_files_never_crash(tmp_path):
+    path = tmp_path / "x.safetensors"
+    safetensors.save_file({"a": np.ones((2, 3), np.float32), "b": np.arange(4)}, path)
+    data = path.read_bytes()
+    generator = random.Random(1)
+    for _ in range(400):
+        mutant = bytearray(data)
+        for _ in range(generator.randint(1, 3)):
+            at = generator.randrange(len(mutant))
+            if generator.random() < 0.2:
+                del mutant[at:]
+                mutant = mutant or bytearray(b"x")
+            else:
+                mutant[at] = generator.randrange(256)
+        (tmp_path / "m.safetensors").write_bytes(mutant)
+        with contextlib.suppress(EdgerunError):
+            read_file(tmp_path / "m.safetensors")

@@ -11,6 +11,7 @@ import collections
 import io
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,34 @@ _STORAGES = {
 }  # fmt: skip
 
 
-class _StorageType:
+class _Sealed:
+    """What a pickle may hold of ours: it has no attributes that the BUILD instruction could set."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        raise ImportFailure("the pickle changes the state of an object that has none")
+
+
+class _StorageType(_Sealed):
     """Stands for `torch.FloatStorage` and its like."""
+
+    __slots__ = ("dtype",)
 
     def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
+
+
+class _Function(_Sealed):
+    """Stands for a function of torch that pickles call."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        self.body = body
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.body(*arguments)
 
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
@@ -72,7 +96,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]
     except Exception as e:  # a damaged pickle can fail in any way; none of them ran foreign code
         raise ImportFailure(f"{path}: data.pkl is damaged: {type(e).__name__}: {str(e)[:100]}") from e
     tensors: dict[str, np.ndarray] = {}
-    _flatten(content, "", tensors, 0)
+    _flatten(content, "", tensors, 0, set())
     if not tensors:
         raise ImportFailure(f"{path} holds no tensors", hint="save model.state_dict()")
     return tensors
@@ -90,9 +114,9 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) == ("collections", "OrderedDict"):
             return collections.OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return self._tensor
+            return _Function(self._tensor)
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
-            return lambda tensor, requires_grad, hooks: tensor
+            return _Function(lambda tensor, requires_grad, hooks: tensor)
         if (module, name) == ("torch", "Size"):
             return tuple
         if module in ("torch", "torch.storage") and name in _STORAGES:
@@ -138,16 +162,18 @@ class _Unpickler(pickle.Unpickler):
         return np.lib.stride_tricks.as_strided(storage[offset:], size, strides, writeable=False)
 
 
-def _flatten(value: Any, prefix: str, tensors: dict[str, np.ndarray], depth: int) -> None:
-    if depth > 8:
-        return
+def _flatten(value: Any, prefix: str, tensors: dict[str, np.ndarray], depth: int, seen: set[int]) -> None:
+    """Tensors of nested containers; a container that occurs again (or holds itself) counts once."""
     if isinstance(value, np.ndarray):
         tensors[prefix or "tensor"] = value
         return
     items: Any = ()
     if isinstance(value, dict):
-        items = value.items()
+        items = dict.items(value)
     elif isinstance(value, list | tuple):
         items = enumerate(value)
+    if depth > 8 or id(value) in seen:
+        return
+    seen.add(id(value))
     for key, inner in items:
-        _flatten(inner, f"{prefix}.{key}" if prefix else str(key), tensors, depth + 1)
+        _flatten(inner, f"{prefix}.{key}" if prefix else str(key), tensors, depth + 1, seen)

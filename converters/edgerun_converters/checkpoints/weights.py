@@ -8,17 +8,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from edgerun.dtypes import DType, from_numpy
-from edgerun.errors import ImportFailure
+from edgerun_converters.checkpoints.checkpoint import Checkpoint, misfit
 from edgerun_converters.onnx.builder import Builder
 
 
 class Weights:
     """Named arrays, taken one by one into the graph of a Builder."""
 
-    def __init__(self, tensors: dict[str, np.ndarray], builder: Builder, prefixes: Iterable[str] = ("",)) -> None:
-        self.tensors = tensors
+    def __init__(self, checkpoint: Checkpoint, builder: Builder, prefixes: Iterable[str] = ("",)) -> None:
+        self.tensors = tensors = checkpoint.tensors
         self.builder = builder
-        self.problems: list[str] = []
+        self.problems = checkpoint.problems
         self.used: set[str] = set()
         self._made: dict[tuple[str, bool], str] = {}
         self.prefix = next((p for p in prefixes if p and any(k.startswith(p) for k in tensors)), "")
@@ -28,9 +28,7 @@ class Weights:
         key = self.prefix + name
         found = self.tensors.get(key)
         if found is None:
-            near = difflib.get_close_matches(key, self.tensors, 1, 0.8)
-            hint = f"; there is {near[0]!r} of shape {list(self.tensors[near[0]].shape)}" if near else ""
-            self.problems.append(f"{key!r} of shape {list(shape)} is missing{hint}")
+            self.problems.append(f"{key!r} of shape {list(shape)} is missing")
             return np.zeros(shape, np.float32)
         self.used.add(key)
         if tuple(found.shape) != shape:
@@ -43,6 +41,14 @@ class Weights:
 
     def has(self, name: str) -> bool:
         return self.prefix + name in self.tensors
+
+    def shape(self, name: str, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a tensor that decides its own sizes; when it is missing or of another rank `otherwise`.
+
+        `array` with a shape that follows from this one tells what is wrong.
+        """
+        found = self.tensors.get(self.prefix + name)
+        return found.shape if found is not None and found.ndim == len(otherwise) else otherwise
 
     def take(self, name: str, shape: tuple[int, ...], *, transposed: bool = False) -> str:
         """The tensor as a constant of the graph; `transposed` turns a [out, in] matrix into [in, out]."""
@@ -57,10 +63,19 @@ class Weights:
         """Tensors that are in such checkpoints but hold nothing to compute with (position id buffers, say)."""
         self.used.update(k for k in self.tensors if any(k.endswith(n) for n in names))
 
+    def skip(self, *starts: str) -> None:
+        """Heads that the graph leaves out, by how their names start, with or without the prefix."""
+        both = (*starts, *(self.prefix + s for s in starts))
+        self.used.update(k for k in self.tensors if k.startswith(both))
+
     def finish(self, what: str) -> None:
         """Raises ImportFailure listing all missing, misshaped and unused tensors."""
         extra = sorted(k for k in self.tensors if k not in self.used)
-        problems = self.problems + [f"{k!r} of shape {list(self.tensors[k].shape)} is not used" for k in extra]
-        if problems:
-            shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
-            raise ImportFailure(f"the checkpoint does not fit {what}: {shown}")
+        for key in extra:
+            near = difflib.get_close_matches(
+                f"{key!r} of shape {list(self.tensors[key].shape)} is missing", self.problems
+            )
+            hint = f"; is it the missing {near[0].split(' of shape')[0]}?" if near else ""
+            self.problems.append(f"{key!r} of shape {list(self.tensors[key].shape)} is not used{hint}")
+        if self.problems:
+            raise misfit(what, self.problems)
