@@ -3,7 +3,8 @@
     python -m benchmarks.arms PEER MODEL THREADS
 
 The process loads the model, prints one JSON line about it, then answers each line "N" on standard input by timing N
-runs and printing them as a JSON list of milliseconds. On "rss" it prints its peak resident memory in MiB.
+runs and printing them as a JSON list of milliseconds. On "rss" it prints its peak resident memory in MiB, on
+"outputs FILE" it writes the values of the first run there (.npz, in the runtime's order).
 """
 
 from __future__ import annotations
@@ -13,66 +14,14 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import numpy as np
 
+from benchmarks import conversions
 from benchmarks.models import MODELS, BenchModel
-
-Feeds = dict[str, np.ndarray]
-Run = Callable[[], Any]
-
-
-def edgerun(path: Path, feeds: Feeds, threads: int) -> Run:
-    from edgerun.session import from_graph, load_graph
-
-    graph = load_graph(path, shapes={k: v.shape for k, v in feeds.items()})
-    session = from_graph(graph, "native", threads=threads)
-    return lambda: session.run(feeds)
-
-
-def numpy(path: Path, feeds: Feeds, threads: int) -> Run:
-    from edgerun.session import from_graph, load_graph
-
-    session = from_graph(load_graph(path, shapes={k: v.shape for k, v in feeds.items()}), "numpy")
-    return lambda: session.run(feeds)
-
-
-def onnxruntime(path: Path, feeds: Feeds, threads: int) -> Run:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, feeds)
-
-
-def openvino(path: Path, feeds: Feeds, threads: int) -> Run:
-    import openvino as ov
-
-    core = ov.Core()
-    model = core.read_model(path)
-    model.reshape({k: list(v.shape) for k, v in feeds.items()})
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": "1",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
-    return lambda: [np.array(v) for v in request.infer(feeds).values()]
-
-
-PEERS: dict[str, Callable[[Path, Feeds, int], Run]] = {
-    "edgerun": edgerun,
-    "onnxruntime": onnxruntime,
-    "openvino": openvino,
-    "numpy": numpy,
-}
+from benchmarks.peers import PEERS, Feeds
 
 
 def make_feeds(model: BenchModel, path: Path) -> Feeds:
@@ -92,7 +41,15 @@ def make_feeds(model: BenchModel, path: Path) -> Feeds:
     return feeds
 
 
+def own_stdout() -> TextIO:
+    """Standard output for the answers alone: what runtimes print themselves goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
+
+
 def main() -> None:
+    answers = own_stdout()
     peer, name, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(threads)
@@ -101,25 +58,30 @@ def main() -> None:
     if path is None:
         raise SystemExit(f"{model.file} is in neither $EDGERUN_BENCH_MODELS nor $EDGERUN_CORPUS/models")
     feeds = make_feeds(model, path)
+    conversions.prepare(peer, path, feeds)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     run = PEERS[peer](path, feeds, threads)
     load = time.perf_counter() - start
     start = time.perf_counter()
-    run()
+    outputs = run()
     first = time.perf_counter() - start
-    print(json.dumps({"load_ms": load * 1e3, "first_ms": first * 1e3}), flush=True)
+    print(json.dumps({"load_ms": load * 1e3, "first_ms": first * 1e3}), file=answers)
     for line in sys.stdin:
         if line.strip() == "rss":
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(json.dumps({"rss_mib": peak / 1024, "rss_before_mib": before / 1024}), flush=True)
+            print(json.dumps({"rss_mib": peak / 1024, "rss_before_mib": before / 1024}), file=answers)
+            continue
+        if line.startswith("outputs "):
+            np.savez(line.removeprefix("outputs ").strip(), *outputs)
+            print("{}", file=answers)
             continue
         times = []
         for _ in range(int(line)):
             start = time.perf_counter()
             run()
             times.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(times), file=answers)
 
 
 if __name__ == "__main__":
