@@ -6,7 +6,8 @@
 #include <unistd.h>
 #include "pool.h"
 
-#define MAX_ITEMS 97
+#define MAX_ITEMS 9001 /* more than the units that a share counts */
+#define USUAL_ITEMS 97
 
 typedef struct {
   int counts[MAX_ITEMS]; /* plain: two threads on one item would be a race */
@@ -48,7 +49,7 @@ int main(int argc, char **argv) {
   for (int k = 0; k < jobs; k++) {
     state = state * 1664525u + 1013904223u;
     pool.threads = r.threads = 1 + (int)(state >> 8) % threads; /* the limit of a node */
-    job(&pool, &r, (int)(state >> 16) % MAX_ITEMS);
+    job(&pool, &r, (int)(state >> 16) % (k % 64 ? USUAL_ITEMS : MAX_ITEMS));
     if (k % 1000 == 0) nap(300000); /* long enough for the workers to fall asleep */
   }
   long total = 0;

@@ -104,13 +104,31 @@ static void pin(int index) {
   }
 }
 
+static _Thread_local cpu_set_t usable; /* by this worker; empty when it is not to move */
+
 void er_place_worker(int index) {
   const char *wanted = getenv("ER_PIN");
-  if (wanted && !strcmp(wanted, "1")) pin(index);
-  else er_prefer_big_cores();
+  CPU_ZERO(&usable);
+  if (wanted && !strcmp(wanted, "1")) {
+    pin(index);
+    return;
+  }
+  er_prefer_big_cores();
+  if (!allowed_cores(&usable)) CPU_ZERO(&usable);
+}
+
+int er_this_cpu(void) { return sched_getcpu(); }
+
+void er_leave_cpus(const int *taken, int n) {
+  cpu_set_t rest = usable;
+  for (int i = 0; i < n; i++)
+    if (taken[i] >= 0 && taken[i] < CPU_SETSIZE) CPU_CLR(taken[i], &rest);
+  if (CPU_COUNT(&rest)) sched_setaffinity(0, sizeof rest, &rest);
 }
 #else
 int er_big_core_count(void) { return 1; }
 void er_prefer_big_cores(void) {}
 void er_place_worker(int index) { (void)index; }
+int er_this_cpu(void) { return -1; }
+void er_leave_cpus(const int *taken, int n) { (void)taken, (void)n; }
 #endif
