@@ -62,6 +62,8 @@ def to_bytes(graph: Graph) -> bytes:
 def _encode(graph: Graph) -> tuple[bytes, list[bytes | memoryview]]:
     weights: list[np.ndarray] = []
     document = json.dumps(_graph_to_json(graph, weights), separators=(",", ":"), allow_nan=False)
+    count, assets = len(weights), list(graph.assets)
+    weights += graph.assets.values()
     entries: dict[str, Any] = {"__metadata__": {"edgerun.format": FORMAT, "edgerun.graph": document}}
     chunks: list[bytes | memoryview] = []
     position = 0
@@ -76,7 +78,8 @@ def _encode(graph: Graph) -> tuple[bytes, list[bytes | memoryview]]:
             chunks.append(bytes(gap))
             position += gap
         dtype, shape, data = _encode_weight(array)
-        entries[f"w{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + len(data)]}
+        key = f"w{index}" if index < count else f"asset.{assets[index - count]}"
+        entries[key] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + len(data)]}
         chunks.append(data)
         position += len(data)
     header = json.dumps(entries, separators=(",", ":"), allow_nan=False).encode()
@@ -119,6 +122,7 @@ def _graph_to_json(graph: Graph, weights: list[np.ndarray]) -> dict[str, Any]:
         "inputs": graph.inputs,
         "outputs": graph.outputs,
         "symbols": {k: list(v) for k, v in graph.symbols.items()},
+        "states": graph.states,
         "tensors": tensors,
         "nodes": [
             {
@@ -207,6 +211,9 @@ def _decode(data: np.ndarray) -> Graph:
     weights = _decode_weights(header, data[8 + length :])
     document = _parse_json(metadata["edgerun.graph"].encode(), "graph")
     graph = _Reader(weights).graph(document, 0)
+    graph.assets = {k.removeprefix("asset."): v for k, v in weights.items() if k.startswith("asset.")}
+    if not all(a.dtype == np.uint8 and a.ndim == 1 for a in graph.assets.values()):
+        raise BundleError("an asset is no row of bytes")
     _check_names(graph)
     return graph
 
@@ -277,6 +284,10 @@ class _Reader:
             outputs=self.names(document.get("outputs")),
             meta=self.table(document, "meta"),
         )
+        for name, index in self.table(document, "states").items():
+            if not _is_count(index):
+                raise BundleError(f"the next value of state {name!r} is malformed")
+            graph.states[name] = index
         for name, pair in self.table(document, "symbols").items():
             if not (isinstance(pair, list) and len(pair) == 2 and _is_count(pair[0])):
                 raise BundleError(f"the bounds of symbol {name!r} are malformed")

@@ -69,6 +69,11 @@ class Graph:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     symbols: dict[str, Bounds] = field(default_factory=dict)
     """Known bounds of free symbols."""
+    states: dict[str, int] = field(default_factory=dict)
+    """Inputs that keep a value from run to run (a key/value cache), zero at first, and the number among the outputs of
+    the value that each has after a run. Callers neither feed nor get them."""
+    assets: dict[str, np.ndarray] = field(default_factory=dict)
+    """Bytes (u8 [n]) that belong to the model without being computed with: the tokenizer."""
     meta: dict[str, Any] = field(default_factory=dict)
     """Provenance: source file, hash, opset, converter version, output names as the source wrote them."""
 
@@ -100,6 +105,17 @@ class Graph:
         raise AssertionError
 
     # -- queries
+    @property
+    def feeds(self) -> list[str]:
+        """The inputs that a caller gives: all but states."""
+        return [i for i in self.inputs if i not in self.states]
+
+    @property
+    def results(self) -> list[str]:
+        """The outputs that a caller gets: all but the next values of states."""
+        hidden = set(self.states.values())
+        return [o for i, o in enumerate(self.outputs) if i not in hidden]
+
     def producers(self) -> dict[str, Node]:
         """Output tensor name -> the node that computes it."""
         return {out: node for node in self.nodes for out in node.outputs if out}
@@ -197,6 +213,8 @@ class Graph:
             ],
             {k: Tensor(t.name, t.dtype, t.shape, t.data, t.kind) for k, t in self.tensors.items()},
             dict(self.symbols),
+            dict(self.states),
+            dict(self.assets),
             copy.deepcopy(self.meta),
         )
 
@@ -220,6 +238,19 @@ class Graph:
         for name in self.outputs:
             if name not in defined:
                 raise EdgerunError(f"graph output {name!r} is never computed")
+        self._check_states()
+
+    def _check_states(self) -> None:
+        for name, index in self.states.items():
+            if name not in self.inputs or not 0 <= index < len(self.outputs):
+                raise EdgerunError(f"state {name!r} is no input, or its next value no output")
+            before, after = self.tensors[name], self.tensors[self.outputs[index]]
+            if before.dtype is not after.dtype or before.shape is None or before.shape != after.shape:
+                raise EdgerunError(f"the next value of state {before} is {after}")
+            if any(isinstance(d, Dim) for d in before.shape):
+                raise EdgerunError(f"state {before} has no fixed shape")
+        if len(set(self.states.values())) != len(self.states):
+            raise EdgerunError("two states have one next value")
 
     def __str__(self) -> str:
         lines = [f"graph {self.name} ("]

@@ -91,8 +91,8 @@ def from_graph(graph: Graph, backend: str = "numpy", *, threads: int = 1, **opti
     """
     if backend not in (*BACKENDS, "auto"):
         raise UsageError(f"there is no backend {backend!r}", hint="one of " + ", ".join((*BACKENDS, "auto")))
-    inputs = [_port(graph, name) for name in graph.inputs]
-    outputs = [_port(graph, name) for name in graph.outputs]
+    inputs = [_port(graph, name) for name in graph.feeds]
+    outputs = [_port(graph, name) for name in graph.results]
     if backend in ("native", "auto"):
         try:
             from edgerun.backends.native.backend import compile_graph

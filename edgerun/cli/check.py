@@ -66,8 +66,8 @@ def command(model: str, target: str, shapes: tuple[str, ...], dims: tuple[str, .
         "target": board.name,
         "ok": not any(p["stage"] != "numpy" for p in problems),
         "problems": problems,
-        "inputs": [str(graph.tensors[i]) for i in graph.inputs] if graph else [],
-        "outputs": [str(graph.tensors[o]) for o in graph.outputs] if graph else [],
+        "inputs": [str(graph.tensors[i]) for i in graph.feeds] if graph else [],
+        "outputs": [str(graph.tensors[o]) for o in graph.results] if graph else [],
         "weight_bytes": graph.weight_bytes() if graph else None,
         "nodes": len(graph.nodes) if graph else None,
     }

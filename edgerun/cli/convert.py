@@ -53,14 +53,14 @@ def command(
         )
     with stage(f"writing {path}"):
         bundle.save(graph, path, force=force)
-    ports = [f"input  {graph.tensors[i]}" for i in graph.inputs] + [f"output {graph.tensors[o]}" for o in graph.outputs]
+    ports = [f"input  {graph.tensors[i]}" for i in graph.feeds] + [f"output {graph.tensors[o]}" for o in graph.results]
     document = {
         "output": str(path),
         "bytes": path.stat().st_size,
         "nodes": len(graph.nodes),
         "weight_bytes": graph.weight_bytes(),
-        "inputs": [str(graph.tensors[i]) for i in graph.inputs],
-        "outputs": [str(graph.tensors[o]) for o in graph.outputs],
+        "inputs": [str(graph.tensors[i]) for i in graph.feeds],
+        "outputs": [str(graph.tensors[o]) for o in graph.results],
     }
     notes = [f"{path}: {size_text(path.stat().st_size)}, {len(graph.nodes)} nodes", *ports]
     return Report(document, [], notes)

@@ -58,8 +58,8 @@ def command(
     ]
     counts = Counter(n.op for n in graph.nodes)
     ops = [{"op": op, "count": n} for op, n in counts.most_common()]
-    ports = [_port("input", graph.tensors[i]) for i in graph.inputs]
-    ports += [_port("output", graph.tensors[o]) for o in graph.outputs]
+    ports = [_port("input", graph.tensors[i]) for i in graph.feeds]
+    ports += [_port("output", graph.tensors[o]) for o in graph.results]
     document = {
         "model": model,
         "meta": graph.meta,

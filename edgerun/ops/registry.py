@@ -134,7 +134,8 @@ def describe_signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], d
 
 def spec(name: str) -> OpSpec:
     """The row of op `name`. Raises UnsupportedError when there is none."""
-    load_all()
+    if name not in OPS:
+        load_all()
     found = OPS.get(name)
     if found is None:
         raise UnsupportedError(f"there is no core op {name!r}")

@@ -59,19 +59,22 @@ def plan_memory(
     symbols: Mapping[str, Bounds],
     *,
     share: bool = True,
+    states: Mapping[str, str] | None = None,
 ) -> MemoryPlan:
     """Place everything for the largest sizes that the bounds of the symbols allow; in the given order, or in one that
     needs clearly less memory (`order` tells). With branches the order stays as given.
 
+    `states`: input name -> the tensor with its next value, which is computed in its place; nothing else lies there.
+
     Raises PlanError when a size has no bound or a tensor is read before it is computed.
     """
-    given = _plan_in_order(nodes, tensors, inputs, outputs, symbols, share)
+    given = _plan_in_order(nodes, tensors, inputs, outputs, symbols, share, states or {})
     if any(n.kernel == SKIP for n in nodes):
         return given
     order = order_for_memory(nodes, {n: given.places[n].bytes for n in given.places}, outputs)
     if order == list(range(len(nodes))) or len(order) != len(nodes):
         return given
-    other = _plan_in_order([nodes[i] for i in order], tensors, inputs, outputs, symbols, share)
+    other = _plan_in_order([nodes[i] for i in order], tensors, inputs, outputs, symbols, share, states or {})
     if other.arena_bytes > WORTH_REORDERING * given.arena_bytes:
         return given
     step_of = {node: step for step, node in enumerate(order)}
@@ -91,8 +94,9 @@ def _plan_in_order(
     outputs: Sequence[str],
     symbols: Mapping[str, Bounds],
     share: bool,
+    states: Mapping[str, str],
 ) -> MemoryPlan:
-    storages = find_storages(nodes, tensors, inputs, outputs, symbols, share=share)
+    storages = find_storages(nodes, tensors, inputs, outputs, symbols, share=share, states=states)
     sizes = {name: _tensor_bytes(name, tensors, symbols) for name in storages.where}
     roots = _root_blocks(storages, tensors, sizes)
     scratch_sizes = _scratch_sizes(nodes, storages.elided, symbols)
@@ -101,7 +105,8 @@ def _plan_in_order(
     root_offsets = dict(zip(roots, offsets, strict=False))
     scratch_offsets = offsets[len(roots) :]
     places: dict[str, TensorPlace] = {}
-    written = {o for i, n in enumerate(nodes) if i not in storages.elided for o in n.outputs} | set(inputs)
+    written = {o for i, n in enumerate(nodes) if i not in storages.elided for o in n.outputs}
+    written |= set(inputs) - set(states)
     for name, at in storages.where.items():
         if at.root not in roots:
             places[name] = TensorPlace(0, sizes[name], None, True, weight=at.root)

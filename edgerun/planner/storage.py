@@ -47,7 +47,9 @@ class _Finder:
         inputs: Sequence[str],
         outputs: Sequence[str],
         symbols: Mapping[str, Bounds],
+        states: Mapping[str, str],
     ) -> None:
+        self.states = states
         self.nodes, self.tensors, self.symbols = nodes, tensors, symbols
         self.inputs, self.outputs = set(inputs), set(outputs)
         self.producer: dict[str, int] = {}
@@ -78,6 +80,8 @@ class _Finder:
                 raise PlanError(f"output {name!r} is never computed")
             if name in r.first:
                 r.last[name] = end
+        for name in self.states:
+            r.last[name] = end
 
     def _define(self, name: str, step: int) -> None:
         if name in self.result.first:
@@ -208,6 +212,16 @@ class _Finder:
     def _root_size(self, root: str) -> int:
         return max(self.result.where[m].offset + self.size(m) for m in self.members[root])
 
+    def keep_states(self) -> None:
+        """The next value of a state is computed in its place, by the last node that reads the state."""
+        for state, after in self.states.items():
+            step = self.producer.get(after, -1)
+            pairs = self.nodes[step].in_place if step >= 0 else ()
+            fits = any(self.nodes[step].outputs[o] == after and self.nodes[step].inputs[i] == state for o, i in pairs)
+            if not fits or max(self.readers[state]) > step or not (self.is_root(state) and self.is_root(after)):
+                raise PlanError(f"the next value {after!r} of state {state!r} cannot be computed in its place")
+            self.attach(after, Location(state))
+
     def in_place(self) -> None:
         for step, node in enumerate(self.nodes):
             if step in self.result.elided:
@@ -286,12 +300,16 @@ def find_storages(
     symbols: Mapping[str, Bounds],
     *,
     share: bool = True,
+    states: Mapping[str, str] | None = None,
 ) -> Storages:
     """Decide where tensors lie relative to each other. `share` false: only reshapes share memory (for comparison).
 
+    `states`: input name -> the tensor with its next value.
+
     Raises PlanError when a tensor is read before it is computed, computed twice, or has no largest size.
     """
-    finder = _Finder(nodes, tensors, inputs, outputs, symbols)
+    finder = _Finder(nodes, tensors, inputs, outputs, symbols, states or {})
+    finder.keep_states()
     finder.reshapes()
     if share:
         finder.placements()

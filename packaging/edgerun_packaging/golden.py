@@ -44,7 +44,7 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
     where the values drawn lead into a branch that cannot run.
     """
     given = _load(file) if file is not None else {}
-    inputs = {name: _input(graph, name, given, seed + i) for i, name in enumerate(graph.inputs)}
+    inputs = {name: _input(graph, name, given, seed + i) for i, name in enumerate(graph.feeds)}
     kept: dict[str, np.ndarray] = {}
     layers = _layers(plan)
     wanted = {layer.tensor for layer in layers}
@@ -62,7 +62,7 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
         raise ShapeError(
             f"the model cannot run with drawn inputs: {e.message}", hint="give inputs with --golden FILE.npz"
         ) from e
-    outputs = [np.asarray(given.get(name, computed[name])) for name in graph.outputs]
+    outputs = [np.asarray(given.get(name, computed[name])) for name in graph.results]
     # Drawn inputs are not stored: the launcher draws them again from the seed.
     vectors = [Vector(0, i, _bytes(a) if given else b"", 0.0, 0.0) for i, a in enumerate(inputs.values())]
     for i, array in enumerate(outputs):
@@ -73,7 +73,7 @@ def make(graph: Graph, plan: PlanReader, *, seed: int = 0, file: Path | None = N
     manifest = {
         "source": "file" if file is not None else "random",
         "seed": None if file is not None else seed,
-        "reference": "file" if given and all(o in given for o in graph.outputs) else "numpy",
+        "reference": "file" if given and all(o in given for o in graph.results) else "numpy",
         "shapes": [list(a.shape) for a in inputs.values()],
     }
     return Golden(vectors, manifest)

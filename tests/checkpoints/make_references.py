@@ -89,6 +89,17 @@ def of_text(model, key, pick):
     return entry(model, {"input_ids": [2, 7]}, lambda m: {key: pick(m(ids, attention_mask=mask))}, config_of(model))
 
 
+def of_tokens(model):
+    """Logits after token 5 and after the last of nine."""
+    ids = torch.from_numpy(token_ids(97, 1, 9))
+
+    def run(m):
+        logits = m(ids).logits[0]
+        return {"first": logits[5], "logits": logits[8]}
+
+    return entry(model, {"tokens": [9]}, run, config_of(model))
+
+
 def config_of(model):
     return json.loads(model.config.to_json_string(use_diff=False))
 
@@ -110,6 +121,17 @@ def main():
     ):
         model = kind(config(**SMALL, image_size=SIZE, patch_size=8, num_labels=5))
         found[name] = of_image(model, config_of(model))
+    llama = {**TEXT, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2}
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 16, "rope_theta": 100.0}  # fmt: skip
+    found["llama"] = of_tokens(t.LlamaForCausalLM(t.LlamaConfig(**llama, head_dim=16)))
+    found["llama3"] = of_tokens(
+        t.LlamaForCausalLM(t.LlamaConfig(**llama, rope_parameters=scaling, tie_word_embeddings=True))
+    )
+    found["mistral"] = of_tokens(t.MistralForCausalLM(t.MistralConfig(**llama, sliding_window=4)))
+    found["qwen2"] = of_tokens(t.Qwen2ForCausalLM(t.Qwen2Config(**llama)))
+    gpt2 = t.GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=32, vocab_size=97, bos_token_id=1, eos_token_id=2)
+    found["gpt2"] = of_tokens(t.GPT2LMHeadModel(gpt2))
     text = ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in found.items())
     (HERE / "references.json").write_text("{\n" + text + "\n}\n")
 

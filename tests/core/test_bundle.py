@@ -11,6 +11,7 @@ from edgerun.dims import symbol
 from edgerun.dtypes import DType
 from edgerun.errors import BundleError, EdgerunError, InputOutputError
 from edgerun.graph import Graph, Node
+from edgerun.ops.elementwise import single
 
 
 def example() -> Graph:
@@ -147,3 +148,22 @@ def test_nested_json_is_refused():
     text = b'{"__metadata__":' + b"[" * 100_000
     with pytest.raises(BundleError, match="not valid JSON"):
         bundle.from_buffer(len(text).to_bytes(8, "little") + text)
+
+
+def test_states_and_assets_round_trip():
+    graph = Graph()
+    graph.add_tensor("past", DType.F32, (2,))
+    graph.add_tensor("x", DType.F32, (2,))
+    graph.inputs = ["past", "x"]
+    graph.add_tensor("y", DType.F32, (2,))
+    graph.nodes.append(Node("elementwise", ["past", "x"], ["y"], {"program": single("add", DType.F32)}, "n"))
+    graph.outputs = ["y", "y"]
+    graph.states = {"past": 1}
+    graph.assets = {"tokenizer": np.arange(7, dtype=np.uint8)}
+    found = bundle.from_buffer(bundle.to_bytes(graph))
+    assert found.states == {"past": 1} and found.feeds == ["x"] and found.results == ["y"]
+    np.testing.assert_array_equal(found.assets["tokenizer"], graph.assets["tokenizer"])
+    for states in ({"past": 5}, {"x": -1}, {"nothing": 1}, {"past": 1, "x": 1}):
+        graph.states = states
+        with pytest.raises(BundleError):
+            bundle.from_buffer(bundle.to_bytes(graph))

@@ -36,9 +36,14 @@ class Checkpoint:
     origin: Path
     """The folder or file, for messages and for files beside it."""
     config: dict[str, Any]
-    tensors: dict[str, np.ndarray]
+    tensors: dict[str, Any]
+    """Arrays, or matrices of few bits (packed.Packed)."""
     options: dict[str, Any] = field(default_factory=dict)
     """Wishes of the user: `context`, the length of the cache of a language model."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Of a GGUF file."""
+    tokenizer: np.ndarray | None = None
+    """Bytes of the tokenizer (edgerun/text/vocabulary.py), when there is one."""
     problems: list[str] = field(default_factory=list)
     """Tensors that are missing or have another shape, as they are found (weights.py)."""
 
@@ -47,6 +52,15 @@ class Checkpoint:
         value = self.config.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise ImportFailure(f"the configuration of {self.origin}: {key} is {value!r}, not a positive integer")
+        return value
+
+    def layers(self, key: str) -> int:
+        """A number of layers. Raises ImportFailure when there are fewer tensors than that."""
+        value = self.number(key)
+        if value > len(self.tensors):
+            raise ImportFailure(
+                f"the configuration of {self.origin}: {key} is {value}, but there are {len(self.tensors)} tensors"
+            )
         return value
 
     def real(self, key: str, default: float) -> float:

@@ -15,6 +15,8 @@ from edgerun.graph import Graph
 from edgerun.session import CHECKPOINTS
 from edgerun_converters.checkpoints import pytorch, safetensors
 from edgerun_converters.checkpoints.checkpoint import Checkpoint, choose, misfit, read_json
+from edgerun_converters.checkpoints.gguf_models import read_gguf
+from edgerun_converters.checkpoints.packed import Packed
 from edgerun_converters.onnx.builder import Builder
 from edgerun_converters.passes.bind import bind
 
@@ -70,6 +72,8 @@ def _read(path: Path) -> Checkpoint:
         tensors = safetensors.read_file(path)
     elif path.suffix in PYTORCH:
         tensors = unwrapped(pytorch.read_file(path))
+    elif path.suffix == ".gguf":
+        return read_gguf(path)
     else:
         raise ImportFailure(f"{path} is no checkpoint", hint="known endings: " + ", ".join(CHECKPOINTS))
     beside = path.with_name("config.json")
@@ -92,11 +96,13 @@ def unwrapped(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             return tensors
 
 
-def _digest(tensors: Mapping[str, np.ndarray]) -> str:
+def _digest(tensors: Mapping[str, Any]) -> str:
     """SHA-256 over names, shapes and bytes of all tensors."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        array = tensors[name]
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        found = tensors[name]
+        digest.update(f"{name}{found.dtype}{found.shape}".encode())
+        for array in (found.codes, found.scales, found.zeros) if isinstance(found, Packed) else (found,):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from edgerun.dtypes import DType, from_numpy
 from edgerun_converters.checkpoints.checkpoint import Checkpoint, misfit
+from edgerun_converters.checkpoints.packed import Packed, joined
 from edgerun_converters.onnx.builder import Builder
 
 
@@ -28,16 +30,20 @@ class Weights:
         key = self.prefix + name
         found = self.tensors.get(key)
         if found is None:
-            self.problems.append(f"{key!r} of shape {list(shape)} is missing")
-            return np.zeros(shape, np.float32)
+            return self._stand_in(shape, f"{key!r} of shape {list(shape)} is missing")
         self.used.add(key)
         if tuple(found.shape) != shape:
-            self.problems.append(f"{key!r} has the shape {list(found.shape)} instead of {list(shape)}")
-            return np.zeros(shape, np.float32)
+            return self._stand_in(shape, f"{key!r} has the shape {list(found.shape)} instead of {list(shape)}")
         if not from_numpy(found.dtype).is_float:
-            self.problems.append(f"{key!r} is {found.dtype}, not a float type")
-            return np.zeros(shape, np.float32)
-        return found.astype(np.float32)
+            return self._stand_in(shape, f"{key!r} is {found.dtype}, not a float type")
+        return found.rows() if isinstance(found, Packed) else found.astype(np.float32)
+
+    def _stand_in(self, shape: tuple[int, ...], problem: str) -> np.ndarray:
+        """Zeros, so that the other tensors are checked too; not of sizes that only a hostile configuration asks for."""
+        self.problems.append(problem)
+        if math.prod(shape) > 4 * sum(math.prod(t.shape) for t in self.tensors.values()):
+            raise misfit("its configuration", self.problems)
+        return np.zeros(shape, np.float32)
 
     def has(self, name: str) -> bool:
         return self.prefix + name in self.tensors
@@ -58,6 +64,62 @@ class Weights:
             array = np.ascontiguousarray(array.T) if transposed else array
             self._made[key] = self.builder.const(array, DType.F32, name)
         return self._made[key]
+
+    def product(self, x: str, names: Sequence[str], outputs: Sequence[int], inputs: int, *, bias: bool = False) -> str:
+        """x W^T (+ b) with the matrices `names` [outputs, inputs] one below the other: [..., sum of outputs].
+
+        Packed matrices stay packed where all of them are packed alike.
+        """
+        found = [self._packed(f"{name}.weight", (n, inputs)) for name, n in zip(names, outputs, strict=True)]
+        packed = joined([p for p in found if p is not None]) if all(p is not None for p in found) else None
+        key = ("+".join(names), packed is None)
+        biases = [self.array(f"{name}.bias", (n,)) for name, n in zip(names, outputs, strict=True)] if bias else []
+        term = self.builder.const(np.concatenate(biases), DType.F32, f"{names[0]}.bias") if bias else ""
+        if packed is None:
+            if key not in self._made:
+                arrays = [self.array(f"{name}.weight", (n, inputs)) for name, n in zip(names, outputs, strict=True)]
+                matrix = np.ascontiguousarray(np.concatenate(arrays).T)
+                self._made[key] = self.builder.const(matrix, DType.F32, f"{key[0]}.weight")
+            return self.builder.one("matmul", [x, self._made[key], term])
+        b = self.builder
+        parts = self.parts(f"{key[0]}.weight", packed)
+        n, k = packed.shape
+        return b.one("matmul_nbits", [x, *parts, "", term], k=k, n=n, bits=packed.bits, block=packed.block)
+
+    def rows(self, name: str, shape: tuple[int, int], index: str) -> str:
+        """The rows of a matrix at `index` [T], as f32 [T, K]; a packed one stays packed."""
+        packed = self._packed(f"{name}.weight", shape)
+        b = self.builder
+        if packed is None:
+            return b.one("gather", [self.take(f"{name}.weight", shape), index], axis=0)
+        codes, scales, zeros = (
+            b.one("gather", [p, index], axis=0) if p else "" for p in self.parts(f"{name}.weight", packed)
+        )
+        t, blocks = b.shape(scales)
+        if packed.bits == 4:
+            low = b.scalar("bit_and", codes, b.const(np.array(15, np.uint8)))
+            high = b.scalar("shr", codes, b.const(np.array(4, np.uint8)))
+            halves = [b.reshape(part, (*b.shape(codes), 1)) for part in (low, high)]
+            codes = b.one("concat", halves, axis=len(b.shape(codes)))
+        values = b.reshape(b.cast(codes, DType.F32), (t, blocks, packed.block))
+        zero = b.reshape(zeros, (t, blocks, 1)) if zeros else b.fill(values, float(1 << (packed.bits - 1)))
+        scale = b.reshape(b.cast(scales, DType.F32), (t, blocks, 1))
+        return b.reshape(b.scalar("mul", b.scalar("sub", values, zero), scale), (t, shape[1]))
+
+    def _packed(self, name: str, shape: tuple[int, int]) -> Packed | None:
+        found = self.tensors.get(self.prefix + name)
+        if not isinstance(found, Packed) or found.shape != shape:
+            return None
+        self.used.add(self.prefix + name)
+        return found
+
+    def parts(self, name: str, packed: Packed) -> tuple[str, str, str]:
+        """Codes, scales and zeros ("" for none) as constants, made once for each name."""
+        for part, data in (("codes", packed.codes), ("scales", packed.scales), ("zeros", packed.zeros)):
+            if data is not None and (f"{name}.{part}", False) not in self._made:
+                self._made[f"{name}.{part}", False] = self.builder.const(data, None, f"{name}.{part}")
+        codes, scales, zeros = (self._made.get((f"{name}.{part}", False), "") for part in ("codes", "scales", "zeros"))
+        return codes, scales, zeros
 
     def ignore(self, *names: str) -> None:
         """Tensors that are in such checkpoints but hold nothing to compute with (position id buffers, say)."""

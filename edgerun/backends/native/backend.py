@@ -45,7 +45,8 @@ def compile_plan(graph: Graph, arch: str, *, options: Mapping[str, object] | Non
     tensors: dict[str, AnyTensor] = {**graph.tensors, **lowering.tensors}
     _check_types(graph, lowering.nodes, tensors)
     share = bool((options or {}).get("share_memory", True))
-    memory = plan_memory(lowering.nodes, tensors, graph.inputs, graph.outputs, graph.symbols, share=share)
+    after = {name: graph.outputs[index] for name, index in graph.states.items()}
+    memory = plan_memory(lowering.nodes, tensors, graph.inputs, graph.outputs, graph.symbols, share=share, states=after)
     return Compiled(write(_Assembler(graph, lowering.nodes, tensors, memory, arch).plan), memory, lowering.nodes)
 
 
@@ -100,10 +101,10 @@ class _Assembler:
         self.weight_bytes = 0
         self.plan = Plan(arch, arena_bytes=memory.arena_bytes, thread_scratch_bytes=memory.thread_scratch_bytes)
         self.plan.symbols = self._symbols()
-        self.plan.inputs = [(self._number(name), name) for name in graph.inputs]
+        self.plan.inputs = [(self._number(name), name) for name in graph.feeds]
         for index in memory.order:
             self.plan.nodes.append(self._node(index, nodes[index]))
-        self.plan.outputs = [(self._number(name), name) for name in graph.outputs]
+        self.plan.outputs = [(self._number(name), name) for name in graph.results]
 
     def _symbols(self) -> list[SymbolBounds]:
         """The free dimensions of the inputs, in the order in which they appear."""

@@ -11,7 +11,7 @@ from edgerun.backends.numpy.registry import find
 from edgerun.dims import Dim, evaluate
 from edgerun.dtypes import DType
 from edgerun.errors import EdgerunError, ShapeError, UnsupportedError, UsageError
-from edgerun.graph import Graph, Node, Tensor, captured
+from edgerun.graph import Graph, Node, Tensor, captured, concrete_shape
 
 Values = dict[str, Any]
 Observer = Callable[[Node, Sequence[Any]], None]
@@ -29,6 +29,11 @@ class NumpyExecutor:
         if missing:
             raise UnsupportedError("the NumPy backend lacks kernels for: " + "; ".join(missing), problems=missing)
         self._last_use = _last_uses(graph)
+        self.states = {
+            name: np.zeros(concrete_shape(graph.tensors[name]), graph.tensors[name].dtype.numpy)
+            for name in graph.states
+        }
+        """Values of the graph's states; every run replaces them."""
 
     def run(
         self,
@@ -37,24 +42,27 @@ class NumpyExecutor:
         *,
         observer: Observer | None = None,
     ) -> dict[str, Any]:
-        """Feed arrays by input name; get arrays by output name.
+        """Feed arrays by input name; get arrays by output name. A state may be fed in place of the kept value.
 
         `observer(node, values)` is called after every node. Raises UsageError for missing, unknown or misshaped
         inputs, ShapeError from kernels.
         """
-        wanted = list(outputs) if outputs is not None else self.graph.outputs
+        wanted = list(outputs) if outputs is not None else self.graph.results
+        after = {name: self.graph.outputs[index] for name, index in self.graph.states.items()}
         values: Values = {k: t.data for k, t in self.graph.tensors.items() if t.data is not None}
         symbols: dict[str, int] = {}
         unknown = [k for k in inputs if k not in self.graph.inputs]
         if unknown:
-            known = ", ".join(self.graph.inputs)
+            known = ", ".join(self.graph.feeds)
             raise UsageError(f"there is no input {unknown[0]!r}", hint=f"the model's inputs are: {known}")
         for name in self.graph.inputs:
-            if name not in inputs:
+            if name not in inputs and name not in self.states:
                 raise UsageError(f"input {name!r} is missing")
-            values[name] = _check_input(self.graph.tensors[name], inputs[name], symbols)
+            given = inputs[name] if name in inputs else self.states[name]
+            values[name] = _check_input(self.graph.tensors[name], given, symbols)
         with np.errstate(all="ignore"):
-            self.execute(values, symbols, keep=set(wanted), observer=observer)
+            self.execute(values, symbols, keep={*wanted, *after.values()}, observer=observer)
+        self.states = {name: values[made] for name, made in after.items()}
         return {name: values[name] for name in wanted}
 
     def execute(

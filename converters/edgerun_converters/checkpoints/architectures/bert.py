@@ -52,7 +52,7 @@ def bert(c: Checkpoint, b: Builder) -> None:
     w = Weights(c, b, ("bert.", "model."))
     hidden = c.number("hidden_size")
     net = Layers.from_config(c, w, b)
-    x, mask = _encode(c, net, BERT, c.number("num_hidden_layers"), types=c.number("type_vocab_size", 2))
+    x, mask = _encode(c, net, BERT, c.layers("num_hidden_layers"), types=c.number("type_vocab_size", 2))
     w.ignore("position_ids")
     w.skip("pooler.", "cls.")
     if "classifier.weight" in c.tensors:
@@ -71,7 +71,7 @@ def distilbert(c: Checkpoint, b: Builder) -> None:
     hidden = c.number("dim")
     net = Layers(b, w, hidden, c.number("n_heads"), c.number("hidden_dim"),
                  c.choice("activation", "gelu", ("gelu", "relu")), 1e-12)  # fmt: skip
-    x, mask = _encode(c, net, DISTIL, c.number("n_layers"), types=0)
+    x, mask = _encode(c, net, DISTIL, c.layers("n_layers"), types=0)
     w.skip("vocab_")
     if "classifier.weight" in c.tensors:
         w.prefix = ""

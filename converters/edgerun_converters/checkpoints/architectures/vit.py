@@ -29,7 +29,7 @@ def vit(c: Checkpoint, b: Builder) -> None:
     x = _patches(net, "embeddings.patch_embeddings.projection", tokens, "embeddings.position_embeddings", size, patch,
                  c.number("num_channels", 3))  # fmt: skip
     biased = c.flag("qkv_bias", True)
-    for i in range(c.number("num_hidden_layers")):
+    for i in range(c.layers("num_hidden_layers")):
         b.node_name = start = f"encoder.layer.{i}"
         y = net.norm(x, f"{start}.layernorm_before")
         q, k, v = (net.linear(y, f"{start}.attention.attention.{part}", hidden, hidden, bias=biased)

@@ -100,4 +100,7 @@ def cache_update(node: Node, cx: Lowering) -> None:
     number_of(cx, cx.dtype(past), "a cache")
     if cx.constant(total) is None and cx.shape(past)[2] != 0:
         raise UnsupportedError("the length of the cache is computed at run time")
-    cx.emit("cache_update", [past, new, offset], [node.outputs[0]], why="past, then the new steps over it")
+    same = [(0, 0)] if cx.shape(past) == cx.shape(node.outputs[0]) else []
+    cx.emit(
+        "cache_update", [past, new, offset], [node.outputs[0]], in_place=same, why="past, then the new steps over it"
+    )

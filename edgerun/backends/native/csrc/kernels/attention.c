@@ -300,7 +300,7 @@ static void run_cache_update(const er_call *c) {
   if (er_numel(out) == 0) return;
   for (int64_t i = 0; i < out->dim[0] * out->dim[1]; i++) {
     char *y = (char *)out->data + i * length * row;
-    if (old) memmove(y, (const char *)past->data + i * old, (size_t)old);
+    if (old && y != (const char *)past->data + i * old) memmove(y, (const char *)past->data + i * old, (size_t)old);
     memset(y + old, 0, (size_t)(length * row - old));
     int64_t at = att_integer(&c->in[2], i / out->dim[1]);
     int64_t count = nd_min(new->dim[2], length - at);
