@@ -56,6 +56,10 @@ class Session:
         self.graph = graph
         """The graph, when the model was opened from one (not from a plan)."""
         self.runner = runner
+        self.assets: dict[str, np.ndarray] = graph.assets if graph is not None else {}
+        """Bytes that belong to the model: the tokenizer."""
+        self.meta: dict[str, Any] = graph.meta if graph is not None else {}
+        """What the model says about itself: the graph's meta, or a plan's manifest."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run once. Raises UsageError for missing, unknown or misshaped inputs, naming what the model expects."""
@@ -118,18 +122,20 @@ def load(
     threads: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, Any] | None = None,
+    context: int | None = None,
 ) -> Session:
-    """Open a bundle (`.edge`), a plan, a packed executable, or an ONNX file (where the host part is installed).
+    """Open a bundle (`.edge`), a plan, a packed executable, or (with the host part) an ONNX file or checkpoint.
 
-    `shapes` binds input shapes by input name, `dims` symbols by name, for bundles and ONNX files. Raises
-    FileFormatError for anything else, InputOutputError when it cannot be read, and what `from_graph` raises.
+    `shapes` binds input shapes by input name, `dims` symbols by name, for bundles, ONNX files and checkpoints;
+    `context` is as for `load_graph`. Raises FileFormatError for anything else, InputOutputError when it cannot be
+    read, and what `from_graph` raises.
     """
     path = Path(path)
     if not path.is_dir() and _head(path).startswith((b"EDGEPLAN", b"\x7fELF")):
         from edgerun.backends.native.backend import open_plan
 
         return open_plan(path, threads=threads)
-    return from_graph(load_graph(path, shapes=shapes, dims=dims), backend, threads=threads)
+    return from_graph(load_graph(path, shapes=shapes, dims=dims, context=context), backend, threads=threads)
 
 
 def load_graph(

@@ -25,6 +25,7 @@ VERBS = {
     "inspect": "Show inputs, outputs, ops and weights of a model, plan or packed file.",
     "plan": "Show the memory plan: arena, peak step, offsets.",
     "run": "Run a model once on given inputs.",
+    "generate": "Continue a text with a language model.",
     "verify": "Compare a backend with the reference, layer by layer.",
     "bench": "Measure latency and memory on this machine.",
     "pack": "Make one executable for a board from a model.",

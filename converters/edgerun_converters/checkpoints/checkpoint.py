@@ -40,8 +40,6 @@ class Checkpoint:
     """Arrays, or matrices of few bits (packed.Packed)."""
     options: dict[str, Any] = field(default_factory=dict)
     """Wishes of the user: `context`, the length of the cache of a language model."""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    """Of a GGUF file."""
     tokenizer: np.ndarray | None = None
     """Bytes of the tokenizer (edgerun/text/vocabulary.py), when there is one."""
     problems: list[str] = field(default_factory=list)

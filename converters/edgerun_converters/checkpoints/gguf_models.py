@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgerun.errors import ImportFailure, UnsupportedError
-from edgerun_converters.checkpoints import gguf
+from edgerun_converters.checkpoints import gguf, tokenizers
 from edgerun_converters.checkpoints.checkpoint import Checkpoint
 
 ARCHITECTURES = ("llama", "qwen2")
@@ -49,7 +49,7 @@ def read_gguf(path: Path) -> Checkpoint:
     if (scaling := file.metadata.get(f"{kind}.rope.scaling.type")) not in (None, "none"):
         raise UnsupportedError(f"{path}: rotary scaling {scaling!r} is not known")
     tensors = {_renamed(name): value for name, value in file.tensors.items()}
-    return Checkpoint(path, config, tensors, metadata=file.metadata)
+    return Checkpoint(path, config, tensors, tokenizer=tokenizers.from_gguf(path, file.metadata))
 
 
 def _renamed(name: str) -> str:

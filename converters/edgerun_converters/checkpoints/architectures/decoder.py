@@ -15,6 +15,7 @@ import numpy as np
 from edgerun.dims import DimLike
 from edgerun.dtypes import DType
 from edgerun.errors import ImportFailure, UnsupportedError, UsageError
+from edgerun_converters.checkpoints import tokenizers
 from edgerun_converters.checkpoints.checkpoint import Checkpoint, add_input, add_output
 from edgerun_converters.checkpoints.weights import Weights
 from edgerun_converters.onnx.builder import Builder
@@ -129,8 +130,11 @@ class Decoder:
         for past, after in self.caches:
             b.graph.states[past] = len(b.graph.outputs)
             b.graph.outputs.append(after)
-        if self.c.tokenizer is not None:
-            b.graph.assets["tokenizer"] = self.c.tokenizer
+        tokenizer = self.c.tokenizer
+        if tokenizer is None and self.c.origin.is_dir():
+            tokenizer = tokenizers.from_folder(self.c.origin)
+        if tokenizer is not None:
+            b.graph.assets["tokenizer"] = tokenizer
 
     def last(self, x: str) -> str:
         """The last row of [T, H]: [1, H]."""

@@ -1,0 +1,1 @@
+"""Text generation: tokenizers, samplers, and the loop from prompt to text. Imports NumPy only."""
