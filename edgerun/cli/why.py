@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
 
 import click
 
 from edgerun.cli.options import common, model_argument, parse_dims, parse_shapes, shape_options
 from edgerun.report import Column, Report, Table
+
+if TYPE_CHECKING:
+    from edgerun.backends.native.lowering import Lowering
+    from edgerun.dims import DimLike
+
+
+def _text(value: DimLike) -> int | str:
+    """A size; one that depends on symbolic dimensions as its formula."""
+    return value if isinstance(value, int) else str(value)
+
+
+def _weight_bytes(lowering: Lowering, name: str) -> int:
+    """Bytes of an input that lies in the plan."""
+    data = lowering.tensor(name).data if name else None
+    return 0 if data is None else data.nbytes
 
 
 @click.command("why")
@@ -25,7 +41,8 @@ def command(
     $ edgerun why model.onnx --target rpi4
     $ edgerun why model.onnx conv1
 
-    LAYER is the name of a node of the model or a part of it.
+    LAYER is the name of a node of the model or a part of it. relative_cost is the predicted time of another kernel,
+    that of the chosen one being 1. threads: how many may work on the layer; small loops run on one anyway.
     """
     from edgerun.backends.native.lowering import Lowering
     from edgerun.errors import UsageError
@@ -44,7 +61,11 @@ def command(
                 "node": node.name,
                 "op": node.op,
                 "kernel": node.kernel,
-                "macs": node.macs if isinstance(node.macs, int) else str(node.macs),
+                "macs": _text(node.macs),
+                "packed_bytes": sum(_weight_bytes(lowering, name) for name in node.inputs),
+                "scratch_bytes": _text(node.scratch),
+                "thread_scratch_bytes": _text(node.thread_scratch),
+                "threads": node.max_threads or "all",
                 "why": node.why,
                 "alternatives": [
                     {"kernel": a.kernel, "reason": a.reason, "relative_cost": a.relative_cost}
@@ -58,14 +79,21 @@ def command(
             near = difflib.get_close_matches(layer, [str(r["node"]) for r in rows], n=3, cutoff=0.4)
             raise UsageError(f"there is no layer {layer!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
         rows = chosen
-    columns = [Column("index"), *(Column(c, left=True) for c in ("node", "op", "kernel")), Column("macs")]
+    columns = [Column("index"), *(Column(c, left=True) for c in ("node", "op", "kernel"))]
+    columns += [
+        Column("macs"),
+        *(Column(c) for c in ("packed_bytes", "scratch_bytes", "thread_scratch_bytes", "threads")),
+    ]
     tables = [Table(rows, [*columns, Column("why", left=True)])]
     if layer is not None:
         others = [{"node": r["node"], **a} for r in rows for a in r["alternatives"]]  # type: ignore[attr-defined]
         tables.append(
             Table(
                 others,
-                [*(Column(c, left=True) for c in ("node", "kernel", "reason")), Column("relative_cost")],
+                [
+                    *(Column(c, left=True) for c in ("node", "kernel", "reason")),
+                    Column("relative_cost", lambda v: f"{v:.2f}" if v else "-"),
+                ],
                 "also considered",
             )
         )

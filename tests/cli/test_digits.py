@@ -101,7 +101,11 @@ def test_plan_reports_a_bound_not_above_the_arena(capsys: pytest.CaptureFixture[
 def test_why_names_a_kernel_and_a_reason_for_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
     rows = _document(capsys, "why", ONNX, *ONE)
     assert rows and all(r["kernel"] for r in rows)
-    assert len(_document(capsys, "why", ONNX, "conv1", *ONE)) >= 1
+    (dense,) = _document(capsys, "why", ONNX, "dense1", *ONE)
+    assert dense["packed_bytes"] == 4 * (512 * 64 + 64) and dense["threads"] == "all" and dense["scratch_bytes"] == 0
+    (conv,) = _document(capsys, "why", ONNX, "conv2", *ONE)
+    assert {a["kernel"] for a in conv["alternatives"]} == {"wino2_f32", "wino4_f32"}
+    assert all(a["relative_cost"] >= 1 for a in conv["alternatives"])
     assert run(["why", ONNX, "conv9", *ONE]) == 2
     assert "did you mean conv" in capsys.readouterr().err
 

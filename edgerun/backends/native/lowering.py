@@ -112,8 +112,6 @@ class Lowering:
         self.options = options or {}
         self.nodes: list[NativeNode] = []
         self.tensors: dict[str, NativeTensor] = {}
-        self.shared: dict[str, object] = {}
-        """What the lowerings of one op decided for the whole graph, by a name of theirs."""
         self._current: Node | None = None
         self._shared_weights: dict[tuple[str, str], str] = {}
         self._unrolling = False

@@ -80,25 +80,21 @@ def pack_transposed(weight: np.ndarray, group: int, arch: str) -> np.ndarray:
     return np.concatenate([pack_matrix(m, arch) for m in matrices])
 
 
-_G4 = np.array(
-    [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6],
-     [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
-)  # fmt: skip
-_G2 = np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]])
+WINOGRAD_BLOCK_BYTES = 1024 * 1024
+WINOGRAD_SLICE_BYTES = 1280 * 1024
+WINOGRAD_LEAST = 28
+WINOGRAD_CHUNK = 28
+WINOGRAD_SKEW = 16
+"""See csrc/kernels/winograd.c."""
 
 
-def pack_winograd(weight: np.ndarray, tile: int, arch: str) -> np.ndarray:
-    """3x3 weights [O, 3, 3, C] transformed to G g G^T, one packed C x O matrix per position; `tile` is 4 or 2."""
-    g = _G4 if tile == 4 else _G2
-    transformed = np.einsum("iy,oyxc,jx->ijco", g, weight.astype(np.float64), g).astype(np.float32)
-    size = tile + 2
-    return np.concatenate([pack_matrix(transformed[i, j], arch) for i in range(size) for j in range(size)])
-
-
-WINOGRAD_BLOCK_BYTES = 700 * 1024
-
-
-def winograd_block(tiles: int, tile: int, inputs: int, outputs: int) -> int:
-    """Tiles worked at once; see wino_block in csrc/kernels/winograd.c."""
-    block = WINOGRAD_BLOCK_BYTES // ((tile + 2) ** 2 * (inputs + outputs) * 4) // 14 * 14
-    return min(max(block, 28), tiles)
+def winograd_scratch(tiles: int, tile: int, channels: int, arch: str) -> tuple[int, int]:
+    """Bytes that a Winograd convolution of `tiles` tiles needs: the transformed input of a block; those of a thread."""
+    positions = (tile + 2) ** 2
+    most = max(WINOGRAD_BLOCK_BYTES // (positions * channels * 4), WINOGRAD_LEAST)
+    blocks = -(-tiles // most)
+    wide = positions * channels * PANEL[arch] * 4 <= WINOGRAD_SLICE_BYTES
+    columns = PANEL[arch] if wide else half_panel(arch)
+    shared = -(-tiles // blocks) * channels + WINOGRAD_SKEW
+    own = (channels + WINOGRAD_CHUNK) * columns + 2 * WINOGRAD_SKEW
+    return positions * shared * 4, positions * own * 4

@@ -55,36 +55,43 @@ def conv(node: Node, cx: Lowering) -> None:
         packed = cx.weight(packing.pack_depthwise(weight.reshape(g.outputs, *g.kernel, 1), values, cx.arch), w)
         _emit(node, cx, "dwconv_f32", packed, "", g, why="one filter per channel")
         return
-    tile = winograd.choose(node, cx)
+    packed = cx.weight(packing.pack_filters(weight, g.group, cx.arch), w)
     layer = winograd.layer_of(node, cx)
+    tile = winograd.choose(layer, cx)
+    alternatives = _other_forms(layer, tile, cx) if layer else []
     if layer and tile:
-        packed = cx.weight(packing.pack_winograd(weight, tile, cx.arch), w)
+        scratch, thread_scratch = layer.scratch(tile, cx.arch)
         gain = 9 * tile**2 / (tile + 2) ** 2
-        relative = layer.seconds(0, cx.arch) / layer.seconds(tile, cx.arch)
         _emit(
-            node, cx, f"wino{tile}_f32", packed, bias, g, scratch=layer.scratch(tile),
-            why=f"Winograd F({tile}x{tile}, 3x3): {gain:.2f} times fewer multiplications",
-            alternatives=[Alternative("conv_f32", "more multiplications", relative)],
+            node, cx, f"wino{tile}_f32", packed, bias, g, scratch=scratch, thread_scratch=thread_scratch,
+            why=f"Winograd F({tile}x{tile}, 3x3): {gain:.2f} times fewer multiplications", alternatives=alternatives,
         )  # fmt: skip
         return
-    packed = cx.weight(packing.pack_filters(weight, g.group, cx.arch), w)
-    alternatives = _rejected(layer, cx) if layer else []
     _emit(
         node, cx, "conv_f32", packed, padded_bias(cx, bias, g.group), g, scratch=_padding_scratch(node, cx, g),
         why="pointwise: a matrix product" if g.kernel == (1, 1) else "implicit GEMM", alternatives=alternatives,
     )  # fmt: skip
 
 
-def _rejected(layer: winograd.Layer, cx: Lowering) -> list[Alternative]:
-    """Winograd forms that would be faster than the direct one."""
-    if cx.options.get("winograd") is False:
-        return []
+def _other_forms(layer: winograd.Layer, chosen: int, cx: Lowering) -> list[Alternative]:
+    """The forms of a 3x3 convolution that were not chosen: the direct one and Winograd's."""
     found = []
-    for m in winograd.forms(layer, cx.arch):
-        added = layer.weight_bytes(m, cx.arch) - layer.weight_bytes(0, cx.arch)
-        reason = f"{added / 1e3:.0f} kB more weights: over the limit of {winograd.GROWTH:.0%} of the model"
-        relative = layer.seconds(m, cx.arch) / layer.seconds(0, cx.arch)
-        found.append(Alternative(f"wino{m}_f32", reason, relative))
+    for m in (0, 2, 4):
+        if m == chosen:
+            continue
+        relative = layer.seconds(m, cx.arch) / layer.seconds(chosen, cx.arch)
+        if m == 0:
+            reason = "more multiplications"
+        elif relative < 1:
+            off = cx.options.get("winograd") is False
+            reason = (
+                "switched off"
+                if off
+                else f"{sum(layer.scratch(m, cx.arch)) / 1e3:.0f} kB of scratch, or too little gain"
+            )
+        else:
+            reason = "transforms take longer than they save"
+        found.append(Alternative(f"wino{m}_f32" if m else "conv_f32", reason, relative))
     return found
 
 
@@ -174,6 +181,7 @@ def _emit(
     g: _Geometry,
     *,
     scratch: DimLike = 0,
+    thread_scratch: DimLike = 0,
     why: str,
     alternatives: list[Alternative] | None = None,
 ) -> None:
@@ -181,7 +189,7 @@ def _emit(
     params: list[Param] = [g.outputs, *g.kernel, *g.strides, *g.pads, *g.dilations, g.group, *_epilogue(node)]
     cx.emit(
         kernel, [node.inputs[0], weights, bias, residual, slope], node.outputs, params, scratch=scratch,
-        in_place=((0, 3),) if residual_in_place(node) else (),
+        thread_scratch=thread_scratch, in_place=((0, 3),) if residual_in_place(node) else (),
         strided_inputs=(0, 3) if residual else (0,), strided_outputs=(0,),
         macs=cx.macs(node), why=why, alternatives=alternatives or (),
     )  # fmt: skip

@@ -38,7 +38,7 @@ typedef struct {
   const float *from, *w;
   int kh, kw, sh, sw, pt, pl, dh, dw, act, res;
   float low, high;                   /* of a clamp; infinite for other activations */
-  int64_t rows, channels, channel_blocks; /* an item: `rows` output rows by `channels` channels */
+  int64_t parts, channels, channel_blocks; /* an item: one of `parts` parts of the output rows by `channels` channels */
 } dw_job;
 
 /* Outputs of one row from column ox on, channels [c0, c1), filter rows [ky0, ky1): those inside the image. */
@@ -222,9 +222,8 @@ static void dw_row(const dw_job *j, int64_t n, int64_t oy, int64_t c0, int64_t c
 static void dw_item(void *ctx, int item, int thread) {
   const dw_job *j = ctx;
   (void)thread;
-  int64_t row_blocks = (j->y.h + j->rows - 1) / j->rows;
-  int64_t cb = item % j->channel_blocks, rest = item / j->channel_blocks;
-  int64_t n = rest / row_blocks, y0 = rest % row_blocks * j->rows, y1 = y0 + j->rows < j->y.h ? y0 + j->rows : j->y.h;
+  int64_t cb = item % j->channel_blocks, rest = item / j->channel_blocks, n = rest / j->parts, part = rest % j->parts;
+  int64_t y0 = j->y.h * part / j->parts, y1 = j->y.h * (part + 1) / j->parts;
   int64_t c0 = cb * j->channels, c1 = c0 + j->channels < j->x.c ? c0 + j->channels : j->x.c;
   for (int64_t y = y0; y < y1; y++) dw_row(j, n, y, c0, c1);
 }
@@ -248,15 +247,12 @@ static void run_dwconv_f32(const er_call *c) {
   j.channel_blocks = (blocks + per - 1) / per;
   j.channels = (blocks + j.channel_blocks - 1) / j.channel_blocks * DW_BLOCK;
   j.channel_blocks = (j.x.c + j.channels - 1) / j.channels;
-  j.rows = j.y.h;
+  j.parts = 1;
   int threads = er_pool_threads(c->pool);
   int64_t work = j.y.n * j.y.h * j.y.w * j.y.c * j.kh * j.kw;
-  if (threads > 1 && work >= GEMM_SERIAL) {
-    int64_t want = (int64_t)threads * GEMM_SPREAD, have = j.channel_blocks * j.y.n;
-    if (have < want) {
-      int64_t parts = (want + have - 1) / have;
-      j.rows = parts >= j.y.h ? 1 : (j.y.h + parts - 1) / parts;
-    }
+  if (threads > 1 && work >= GEMM_SERIAL) { /* by rows, as the products before and after it */
+    j.parts = work >= GEMM_SERIAL * threads * GEMM_SPREAD ? threads * GEMM_SPREAD : threads;
+    if (j.parts > j.y.h) j.parts = j.y.h;
   }
-  er_parallel(c->pool, dw_item, &j, (int)(j.channel_blocks * j.y.n * ((j.y.h + j.rows - 1) / j.rows)));
+  er_parallel(c->pool, dw_item, &j, (int)(j.channel_blocks * j.y.n * j.parts));
 }

@@ -233,6 +233,7 @@ typedef struct { int64_t tiles, block, blocks, panels, panel_block, panel_blocks
 #define GEMM_NEAR (128 * 1024)
 #endif
 #define GEMM_SPREAD 4           /* items per thread: evens out cores of different speed */
+#define GEMM_ROWS 48            /* rows for each thread that hide fetching B: with fewer, threads share out B instead */
 #define GEMM_SERIAL 200000       /* multiply-accumulates that cost as much as waking the pool */
 
 /* a_bytes: all that is read of A; less than m * k * 4 when rows overlap, as those of a convolution do. */
@@ -243,22 +244,19 @@ ER_INLINE gemm_split gemm_plan_items(int64_t m, int64_t n, int64_t k, int64_t a_
   s.block = GEMM_CACHE / (a_bytes / s.tiles + 1);
   if (s.block < GEMM_SHARE) s.block = GEMM_SHARE;
   if (s.block > s.tiles) s.block = s.tiles;
-  s.panel_block = s.panels;
   s.blocks = (s.tiles + s.block - 1) / s.block;
+  s.panel_blocks = 1;
   if (threads > 1 && m * n * k >= GEMM_SERIAL) {
-    int64_t want = (int64_t)threads * GEMM_SPREAD;
-    if (s.blocks < want) {
-      if (s.panels >= want) s.panel_block = (s.panels * s.blocks + want - 1) / want;
-      else if (s.tiles >= want) s.block = (s.tiles + want - 1) / want;
-      else { /* few of both */
-        int64_t parts = (want + s.panels - 1) / s.panels;
-        s.panel_block = 1;
-        s.block = (s.tiles + parts - 1) / parts;
-      }
+    if (m >= GEMM_ROWS * threads) { /* every thread keeps its rows from layer to layer, and reads all of B */
+      s.tiles = (s.tiles + threads - 1) / threads * threads;
+      s.blocks = (s.blocks + threads - 1) / threads * threads;
+      s.block = (s.tiles + s.blocks - 1) / s.blocks;
+      s.blocks = (s.tiles + s.block - 1) / s.block;
     }
+    s.panel_blocks = (threads * GEMM_SPREAD + s.blocks - 1) / s.blocks;
+    if (s.panel_blocks > s.panels) s.panel_blocks = s.panels;
   }
-  if (s.panel_block < 1) s.panel_block = 1;
-  s.blocks = (s.tiles + s.block - 1) / s.block;
+  s.panel_block = s.panels ? (s.panels + s.panel_blocks - 1) / s.panel_blocks : 1;
   s.panel_blocks = (s.panels + s.panel_block - 1) / s.panel_block;
   return s;
 }

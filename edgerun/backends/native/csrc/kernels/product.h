@@ -46,7 +46,7 @@ static void mm_item(void *ctx, int item, int thread) {
       for (int64_t p = g0; p < g1; p++) {
         const char *prefetch = (const char *)rows[0];
         int64_t step = 0, first = p * GEMM_NR;
-        if (g1 < p1) { /* the tiles of this block fetch the next panels between them */
+        if (g1 < j->split.panels) { /* the tiles of this block fetch the next panels between them */
           if (count <= 16) {
             step = GEMM_NR * 4 / count;
             prefetch = next + ((t - t0) * (g1 - g0) + (p - g0)) * k * step;
