@@ -45,15 +45,22 @@ class DurationType(click.ParamType):
         return float(match.group(1)) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match.group(2)]
 
 
-def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --format and -v; the verb returns a Report, or (Report, exit code), which is printed here."""
+def common(function: Callable[..., Any], products: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Adds --format and -v; the verb returns a Report, or (Report, exit code), which is printed here.
 
-    @click.option("--format", "form", type=click.Choice(FORMATS), default=None, help="How results are printed.")
+    `products`: words for --format that say what is made; the verb gets the chosen one as `product`, else None.
+    """
+    words = "How results are printed" + (f", or what is made: {', '.join(products)}." if products else ".")
+
+    @click.option("--format", "form", type=click.Choice([*FORMATS, *products]), default=None, help=words)
     @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
     @click.option("-v", "--verbose", count=True, help="More messages; -vv also shows tracebacks.")
     @click.pass_context
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, *args: Any, form: str | None, as_json: bool, verbose: int, **kwargs: Any) -> int:
+        if products:
+            kwargs["product"] = form if form in products else None
+            form = None if form in products else form
         result = function(*args, **kwargs)
         report, code = result if isinstance(result, tuple) else (result, 0)
         if isinstance(report, Report):

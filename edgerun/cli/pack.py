@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from edgerun.report import Column, Report, Table, size_text
 @click.command("pack")
 @model_argument
 @click.option("--target", default="host", help="Board or architecture (see `edgerun targets`), or a .toml profile.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: the model's name and the target's.")
+@click.option("-o", "--output", type=click.Path(), help="Default: the model's name and the target's.")
 @click.option("--max-size", type=SizeType(), help="Budget of the file, such as 24MB.")
 @click.option("--max-ram", type=SizeType(), help="Budget of the peak resident memory, such as 80MB.")
 @click.option("--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms.")
@@ -23,7 +24,7 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
 @shape_options
 @click.option("--force", is_flag=True, help="Replace the output when it exists.")
-@common
+@partial(common, products=("lib",))
 def command(
     model: str,
     target: str,
@@ -38,35 +39,43 @@ def command(
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
     force: bool,
+    product: str | None,
 ) -> tuple[Report, int]:
     """Make one executable for a board from a model. The board needs nothing but a Linux kernel.
 
     \b
     $ edgerun pack model.onnx --target aarch64
     $ edgerun pack model.onnx --target rpi4 --max-size 24MB --max-ram 80MB -o model
+    $ edgerun pack model.onnx --target rpi4 --format lib -o libmodel
 
     On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
-    written. The latency budget is checked by `./model bench`.
+    written. The latency budget is checked by `./model bench`. --format lib makes a folder with a shared and a static C
+    library of the model and their header.
     """
     from edgerun.cli.launch import run_packed
     from edgerun.cli.progress import stage
-    from edgerun.errors import InputOutputError
+    from edgerun.errors import InputOutputError, UsageError
     from edgerun.machine import host_arch
     from edgerun.session import load_graph
     from edgerun_packaging.budgets import Budgets
+    from edgerun_packaging.library_pack import pack_library
     from edgerun_packaging.pack import Options, pack
     from edgerun_targets import load
 
+    if product and max_latency is not None:
+        raise UsageError("--max-latency measures an executable", hint="leave out --format lib")
     board = load(target)
-    path = Path(output) if output else Path(f"{Path(model).stem}-{board.name}")
+    suffix = "-lib" if product else ""
+    path = Path(output) if output else Path(f"{Path(model).stem}-{board.name}{suffix}")
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
     with stage("importing and optimising"):
         graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
     budgets = Budgets(max_size, max_ram, max_latency)
-    options = Options(threads, not no_golden, Path(golden) if golden else None, seed)
+    options = Options(threads, not (no_golden or product), Path(golden) if golden else None, seed)
     with stage(f"packing for {board.name}"):
-        packed = pack(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
+        make = pack_library if product else pack
+        packed = make(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
     document = packed.as_dict()
     size = [Column("part", left=True), Column("bytes", size_text)]
     tables = [Table(document["size"], size, "file"), Table(document["ram"], size, "RAM at its peak, predicted")]

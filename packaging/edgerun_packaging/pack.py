@@ -72,8 +72,11 @@ def pack(
     budgets: Budgets | None = None,
     options: Options | None = None,
     force: bool = False,
+    kind: str = "executable",
 ) -> Packed:
     """Write an executable for `target` to `path` and return its description. The file appears whole or not at all.
+
+    `kind` "shared" makes a shared library in its place (`edgerun_packaging.library_pack` adds what belongs to it).
 
     `source` is the model file that the manifest names. Raises InputOutputError when `path` exists and `force` is false,
     UnsupportedError listing all nodes that the native backend cannot run, BudgetExceeded with the table of parts,
@@ -83,10 +86,10 @@ def pack(
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
     require_bounds(graph)
-    stub = stubs.find(target.arch).read_bytes()
+    stub = stubs.find(target.arch, kind).read_bytes()
     elf = audit(stub, f"the stub for {target.arch}")
-    if not elf.static or elf.machine != target.arch:
-        raise FileFormatError(f"the stub for {target.arch} is no static {target.arch} file", hint="make stubs")
+    if elf.static != (kind == "executable") or elf.machine != target.arch:
+        raise FileFormatError(f"the stub for {target.arch} is no {kind} {target.arch} file", hint="make stubs")
     reader = PlanReader(_compile(graph, target, options))
     golden = None
     if options.golden:

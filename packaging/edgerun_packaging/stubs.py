@@ -1,7 +1,7 @@
-"""The prebuilt executables that plans are appended to: one static file for each architecture.
+"""The prebuilt files that plans are put into, for each architecture: executable, shared library, static library.
 
-A stub is up to date when the key stored beside it equals the hash of the C sources. Stubs live next to this module;
-where that is read-only, in the user's cache folder. `python -m edgerun_packaging.stubs ARCH...` builds them.
+One is up to date when the key stored beside it equals the hash of the C sources. They live next to this module; where
+that is read-only, in the user's cache folder. `python -m edgerun_packaging.stubs ARCH...` builds them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pathlib import Path
 from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
 
 ARCHES = ("aarch64", "armv7", "riscv64", "x86_64")
-_SUFFIXES = (".c", ".h", ".def")
+KINDS = {"executable": "launcher", "shared": "library", "static": "library"}
+"""What can be built, and the folder of C sources that it adds to the runtime."""
+_NAMES = {"executable": "stub-{}", "shared": "library-{}.so", "static": "library-{}.a"}
+_SUFFIXES = (".c", ".h", ".def", ".map")
 
 
 def _folders() -> list[Path]:
@@ -26,11 +29,11 @@ def _folders() -> list[Path]:
     return [Path(__file__).parent / "stubs", cache / "edgerun" / "stubs"]
 
 
-@lru_cache(maxsize=1)
-def source_key() -> str:
-    """SHA-256 over the names and bytes of all C sources of runtime and launcher."""
+@lru_cache(maxsize=len(KINDS))
+def source_key(kind: str = "executable") -> str:
+    """SHA-256 over the names and bytes of all C sources of a kind."""
     digest = hashlib.sha256()
-    roots = [Path(str(files("edgerun.backends.native") / "csrc")), Path(__file__).parent / "launcher"]
+    roots = [Path(str(files("edgerun.backends.native") / "csrc")), Path(__file__).parent / KINDS[kind]]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in _SUFFIXES):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -39,45 +42,49 @@ def source_key() -> str:
 
 def available() -> dict[str, Path | None]:
     """For each architecture the up-to-date stub, or None."""
-    return {arch: _current(arch) for arch in ARCHES}
+    return {arch: _current(arch, "executable") for arch in ARCHES}
 
 
-def _current(arch: str) -> Path | None:
+def _current(arch: str, kind: str) -> Path | None:
+    name = _NAMES[kind].format(arch)
     for folder in _folders():
-        stub, key = folder / f"stub-{arch}", folder / f"stub-{arch}.key"
-        if stub.exists() and key.exists() and key.read_text().strip() == source_key():
-            return stub
+        file, key = folder / name, folder / f"{name}.key"
+        if file.exists() and key.exists() and key.read_text().strip() == source_key(kind):
+            return file
     return None
 
 
-def find(arch: str) -> Path:
-    """The stub for `arch`, built now when it is missing or older than its sources.
+def find(arch: str, kind: str = "executable") -> Path:
+    """The prebuilt file for `arch`, built now when it is missing or older than its sources.
 
-    Raises BackendUnavailable when it would have to be built and there is no compiler.
+    Raises UsageError for an unknown architecture, BackendUnavailable when it would have to be built and there is no
+    compiler.
     """
     if arch not in ARCHES:
         raise UsageError(f"there is no stub for {arch!r}", hint="one of " + ", ".join(ARCHES))
-    return _current(arch) or build(arch)
+    return _current(arch, kind) or build(arch, kind)
 
 
-def build(arch: str) -> Path:
-    """Compile the stub for `arch` and return its path. Raises BackendUnavailable when ziglang is not installed."""
+def build(arch: str, kind: str = "executable") -> Path:
+    """Compile it and return its path. Raises BackendUnavailable when ziglang is not installed."""
+    name = _NAMES[kind].format(arch)
     if importlib.util.find_spec("ziglang") is None:
         raise BackendUnavailable(
-            f"the stub for {arch} is not built, and the compiler is not installed", hint="pip install 'edgerun[host]'"
+            f"{name} is not built, and the compiler is not installed", hint="pip install 'edgerun[host]'"
         )
-    from edgerun_packaging.zig import build_stub
+    from edgerun_packaging import zig
 
+    builders = {"executable": zig.build_stub, "shared": zig.build_shared_model, "static": zig.build_static_model}
     folder = next((f for f in _folders() if _writable(f)), None)
     if folder is None:
-        raise BackendUnavailable(f"no folder for the stub of {arch} is writable", hint="set XDG_CACHE_HOME")
-    final, temporary = folder / f"stub-{arch}", folder / f".stub-{arch}.{os.getpid()}"
+        raise BackendUnavailable(f"no folder for {name} is writable", hint="set XDG_CACHE_HOME")
+    final, temporary = folder / name, folder / f".{name}.{os.getpid()}"
     try:
-        build_stub(arch, temporary)
+        builders[kind](arch, temporary)
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
-    (folder / f"stub-{arch}.key").write_text(source_key() + "\n")
+    (folder / f"{name}.key").write_text(source_key(kind) + "\n")
     return final
 
 
@@ -90,10 +97,13 @@ def _writable(folder: Path) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build the stubs named (default: all); prints path and size of each."""
-    for arch in arguments or ARCHES:
+    """Build what is named: ARCH, or ARCH:KIND (default: all executables). Prints path and size of each."""
+    for word in arguments or ARCHES:
+        arch, _, kind = word.partition(":")
         try:
-            path = find(arch)
+            if kind and kind not in KINDS:
+                raise UsageError(f"there is no kind {kind!r}", hint="one of " + ", ".join(KINDS))
+            path = find(arch, kind or "executable")
         except EdgerunError as e:
             print(f"edgerun_packaging.stubs: {e}", file=sys.stderr)
             return e.exit_code

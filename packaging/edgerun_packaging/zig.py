@@ -25,6 +25,7 @@ from edgerun.backends.native.table import CSRC, Level, levels
 from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
 
 LAUNCHER = Path(__file__).parent / "launcher"
+LIBRARY = Path(__file__).parent / "library"
 JOBS = 2
 """Compilers that run at once."""
 
@@ -72,12 +73,19 @@ def target(arch: str, *flags: str) -> Target:
 
 
 def host_target() -> Target:
-    """This machine with its own libc (glibc from 2.17 on, or musl), for a shared library that Python loads."""
-    arch = host_arch()
-    if platform.libc_ver()[0] != "glibc":
-        return target(arch)
-    triple = TRIPLES[arch].replace("musl", "gnu")
-    return Target(arch, triple + (".2.27" if arch == "riscv64" else ".2.17"))
+    """This machine with its own libc, for a shared library that Python loads."""
+    return glibc_target(host_arch()) if platform.libc_ver()[0] == "glibc" else target(host_arch())
+
+
+def glibc_target(arch: str) -> Target:
+    """An architecture with glibc from 2.17 (RISC-V: 2.27) on, for what is linked into other programs.
+
+    Raises UsageError when there is none.
+    """
+    triple = target(arch).triple
+    if "musl" not in triple:
+        raise UsageError(f"there is no glibc for {arch}")
+    return Target(arch, triple.replace("musl", "gnu") + (".2.27" if arch == "riscv64" else ".2.17"))
 
 
 # -- running zig
@@ -167,7 +175,10 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
 
     def compile_one(job: tuple[str, list[str]]) -> Path:
         content, arguments = job
-        plain = [a.replace(str(CSRC), "csrc").replace(str(LAUNCHER), "launcher") for a in [*common, *arguments]]
+        plain = [
+            a.replace(str(CSRC), "csrc").replace(str(LAUNCHER), "launcher").replace(str(LIBRARY), "library")
+            for a in [*common, *arguments]
+        ]
         return _cached(_digest(content, *plain), ".o", [*common, *arguments])
 
     zig_version()
@@ -210,6 +221,30 @@ def build_executable(arch: str, sources: Sequence[Path], out: Path) -> None:
 def build_stub(arch: str, out: Path) -> None:
     """The launcher that plans are appended to."""
     build_executable(arch, sorted(LAUNCHER.glob("*.c")), out)
+
+
+def build_shared_model(arch: str, out: Path) -> None:
+    """The shared library that plans are appended to; it exports the functions of library/edgerun_model.h alone."""
+    to = glibc_target(arch)
+    made = objects(to, sorted(LIBRARY.glob("*.c")), ("-fPIC", "-pthread"))
+    exports = f"-Wl,--version-script={LIBRARY / 'exports.map'}"
+    flags = ["-O3", "-shared", "-Wl,--gc-sections", "-s", "-pthread", exports, *_LINK_HARDENING, "-lm", "-ldl"]
+    link(to, made, out, flags)
+
+
+def build_static_model(arch: str, out: Path) -> None:
+    """The static library of runtime and library/edgerun_model.h, for programs that link a plan as an object file."""
+    made = objects(glibc_target(arch), sorted(LIBRARY.glob("*.c")), ("-fPIC", "-pthread"))
+    with tempfile.TemporaryDirectory() as work:
+        members = [Path(work) / f"edgerun_{i}.o" for i in range(len(made))]
+        for source, member in zip(made, members, strict=True):
+            shutil.copyfile(source, member)
+        archive = Path(work) / "libedgerun.a"
+        command = [sys.executable, "-m", "ziglang", "ar", "rcsD", str(archive), *map(str, members)]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise EdgerunError(f"the archiver failed:\n{done.stderr.strip()[-4000:]}")
+        shutil.copyfile(archive, out)
 
 
 def library_name(arch: str) -> str:
