@@ -60,6 +60,27 @@ def test_attention(level: str) -> None:
         )
 
 
+@pytest.mark.parametrize("level", levels())
+def test_attention_around_tile_edges(level: str) -> None:
+    """Few and many queries, chunks of 28, panels of keys, head sizes around 16 lanes; causal windows end in a panel."""
+    rng = np.random.default_rng(4)
+    for steps in (3, 4, 27, 28, 29, 57):
+        for total, size, value_size in (
+            (15, 16, 16),
+            (16, 15, 17),
+            (17, 17, 31),
+            (32, 1, 32),
+            (33, 33, 1),
+            (65, 20, 33),
+        ):
+            q, k, v = (
+                rng.normal(size=(1, h, n, d)).astype("f")
+                for h, n, d in ((4, steps, size), (2, total, size), (2, total, value_size))
+            )
+            _same("attention", [q, k, v], {"scale": 0.3}, level)
+            _same("attention", [q, k, v], {"scale": 0.3, "causal": True, "left": 20}, level)
+
+
 def test_attention_in_half_precision() -> None:
     rng = np.random.default_rng(1)
     q, k, v = (rng.normal(size=(1, 2, 5, 8)).astype(np.float16) for _ in range(3))

@@ -6,6 +6,8 @@ conv(x * s, w, b)      =  conv(x, w s)                   s varies along the inpu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from edgerun.dtypes import DType
@@ -15,9 +17,18 @@ from edgerun_converters.passes.editor import Editor, per_channel
 
 def fold_affine(graph: Graph, outer: dict[str, Tensor]) -> bool:
     """One sweep of both rules over convolutions and matmuls with constant float weights."""
+    return _sweep(graph, outer, (_after, _before))
+
+
+def fold_outputs(graph: Graph, outer: dict[str, Tensor]) -> bool:
+    """One sweep of the first rule: what follows a layer. The second would take the one half out of a gelu."""
+    return _sweep(graph, outer, (_after,))
+
+
+def _sweep(graph: Graph, outer: dict[str, Tensor], rules: tuple[Callable[[Editor, Node], str | None], ...]) -> bool:
     editor = Editor(graph, outer)
     for node in editor:
-        new = _after(editor, node) or _before(editor, node)
+        new = next((found for rule in rules if (found := rule(editor, node)) is not None), None)
         if new is None:
             editor.keep(node)
         else:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.numpy.registry import find
+from edgerun.dims import is_static
 from edgerun.dtypes import from_numpy
 from edgerun.errors import EdgerunError
-from edgerun.graph import Graph, Node, Tensor, captured
+from edgerun.graph import Graph, Node, Shape, Tensor, captured
 from edgerun.ops.registry import spec
 from edgerun_converters.passes.editor import Editor, is_symbolic
 
@@ -18,7 +19,7 @@ GROWTH_LIMIT = 1 << 20
 
 
 def fold_constants(graph: Graph, outer: dict[str, Tensor]) -> bool:
-    """Compute, with the NumPy kernels, every pure node whose inputs are all weights."""
+    """Compute, with the NumPy kernels, every pure node whose inputs are all weights, and the dims that are numbers."""
     editor = Editor(graph, outer)
     for node in editor:
         values = _evaluate(editor, node)
@@ -42,6 +43,8 @@ def _evaluate(editor: Editor, node: Node) -> list[np.ndarray] | None:
     ):
         return None
     arrays = [editor.constant(i) if i else None for i in node.inputs]
+    if node.op == "shape":
+        arrays = [_of_shape(editor.tensor(node.inputs[0]).shape, node)]
     if any(a is None and i for a, i in zip(arrays, node.inputs, strict=True)):
         return None
     if any(editor.graph.tensors[o].kind != "tensor" for o in node.outputs if o):
@@ -59,6 +62,14 @@ def _evaluate(editor: Editor, node: Node) -> list[np.ndarray] | None:
         if name and from_numpy(value.dtype) is not editor.graph.tensors[name].dtype:
             raise EdgerunError(f"node {node.name!r} ({node.op}) computed {value.dtype}, declared otherwise")
     return results
+
+
+def _of_shape(shape: Shape | None, node: Node) -> np.ndarray | None:
+    """A stand-in without memory for the input of `shape`, when the dims it asks for are numbers."""
+    dims = None if shape is None else shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+    if shape is None or dims is None or not is_static(dims):
+        return None
+    return np.broadcast_to(np.zeros((), np.bool_), [d if isinstance(d, int) else 0 for d in shape])
 
 
 def merge_duplicates(graph: Graph, outer: dict[str, Tensor]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgerun.graph import Graph, Tensor
 from edgerun_converters.passes.activations import recognise_activations
-from edgerun_converters.passes.affine import fold_affine
+from edgerun_converters.passes.affine import fold_affine, fold_outputs
 from edgerun_converters.passes.attention import recognise_attention
 from edgerun_converters.passes.constants import fold_constants, merge_duplicates
 from edgerun_converters.passes.editor import Pass
@@ -33,6 +33,8 @@ PIPELINE: tuple[Stage, ...] = (
     Stage("quantised", (settle_dequantize, fold_constants, simplify), rounds=8),
     Stage("norms", (recognise_norms,), rounds=4),
     Stage("attention", (recognise_attention, simplify), rounds=2),
+    Stage("biases", (fold_outputs, simplify, fold_constants), rounds=4),
+    Stage("gates", (recognise_activations, simplify), rounds=2),
     Stage("affine", (fold_affine, simplify, fold_constants), rounds=4),
     Stage("activations", (recognise_activations, simplify), rounds=2),
     Stage("epilogues", (fuse_epilogues,), rounds=8),

@@ -8,14 +8,15 @@ from edgerun.backends.native.lowering import Lowering, Param, Placement, lowers
 from edgerun.backends.native.ops.elementwise import apply, cast
 from edgerun.backends.native.ops.movement import view
 from edgerun.backends.native.ops.reduce import HALF, number_of
+from edgerun.backends.native.packing import PANEL
 from edgerun.dims import DimLike, ceildiv, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
 
 SCORES = ("raw", "capped", "biased", "weights")
-MAX_QUERIES = 8
-"""ATT_MAX_Q of attention.c."""
+CHUNK, FEW = 28, 3
+"""ATT_CHUNK and ATT_FEW of attention.c."""
 
 
 def _input(node: Node, index: int) -> str:
@@ -66,14 +67,18 @@ def attention(node: Node, cx: Lowering) -> None:
         float(attrs["scale"]), float(attrs.get("softcap", 0.0)), int(attrs.get("causal", False)), attrs.get("left", -1),
         attrs.get("right", -1), SCORES.index(attrs.get("scores", "raw")), past,
     ]  # fmt: skip
+    pad = max(PANEL[cx.arch], 16)
+    padded, value_columns = (ceildiv(n, pad) * pad for n in (total, cx.shape(values)[3]))
+    steps = cx.shape(q)[2]
+    few = isinstance(steps, int) and steps <= FEW
     cx.emit(
         "attention",
         [cast(cx, q, DType.F32), cast(cx, keys, DType.F32), cast(cx, values, DType.F32), mask, nonpad, offset,
          cast(cx, sink, DType.F32) if sink else ""],
         [wide for wide, _ in results], params,
-        thread_scratch=4 * (product((ceildiv(total, 16) * 16, size + MAX_QUERIES)) + 64),
+        thread_scratch=4 * (CHUNK * (padded + size) + (0 if few else product((padded, size + value_columns)))),
         macs=product(cx.shape(q)[:3]) * product((total, size + cx.shape(values)[3])),
-        why="logits, softmax and sum of values of a few queries at a time",
+        why="query by query" if few else f"products of {CHUNK} queries at a time",
     )  # fmt: skip
     for wide, name in results:
         if wide != name:

@@ -2,23 +2,25 @@
  * Inputs: q [B, H, Sq, D], k [B, G, T, D], v [B, G, T, Dv], mask? (bool or f32, broadcast to [B, H, Sq, T]), nonpad?
  * [B], offset? [B] (i32 or i64), sink? [H]. Outputs: y [B, H, Sq, Dv], scores? [B, H, Sq, T]. Parameters: scale,
  * softcap, causal, left, right, scores (0 raw, 1 capped, 2 biased, 3 weights), past (steps before the keys of this
- * call, or -1: none, so that `nonpad` places the queries). A task is a head and ATT_CHUNK queries. Keys are transposed
- * once a task, [T / 16][D][16], so that 16 logits of a few queries grow in registers; then comes the softmax, then the
- * sum over values. Thread scratch: 4 (Tp (D + ATT_Q) + 64) bytes with Tp = T rounded up to 16. */
+ * call, or -1: none, so that `nonpad` places the queries). A task is a head and ATT_CHUNK queries. Up to ATT_FEW queries
+ * use keys and values as they lie. For more, keys are transposed and values copied into the panels of gemm.h, once for
+ * all tasks of a head that a thread does one after the other; logits and sums of values are then matrix products.
+ * Thread scratch in floats: ATT_CHUNK (Tp + D), and for many queries Tp (D + Dvp), with T and Dv rounded up to whole
+ * panels of at least 16. */
 #include <math.h>
+#include "../edgerun.h"
+#include "gemm.h"
 #include "nd.h"
 #include "vmath.h"
 
-#define ATT_CHUNK 32
-#ifdef __AVX512F__
-#define ATT_Q 8
-#else
-#define ATT_Q 4
-#endif
-#define ATT_MAX_Q 8
+#define ATT_CHUNK 28 /* two tiles of 14 rows */
+#define ATT_FEW 3
+#define ATT_PAD (GEMM_NR > 16 ? GEMM_NR : 16)
 
 enum { ATT_IN_Q, ATT_IN_K, ATT_IN_V, ATT_IN_MASK, ATT_IN_NONPAD, ATT_IN_OFFSET, ATT_IN_SINK, ATT_INPUTS };
 enum { ATT_SCALE, ATT_SOFTCAP, ATT_CAUSAL, ATT_LEFT, ATT_RIGHT, ATT_SCORES, ATT_PAST, ATT_PARAMS };
+
+ER_INLINE int64_t att_padded(int64_t n) { return (n + ATT_PAD - 1) / ATT_PAD * ATT_PAD; }
 
 #ifdef ER_BASELINE_CHECKS
 static int check_attention(const er_call *c) {
@@ -58,8 +60,8 @@ static int check_attention(const er_call *c) {
   }
   const er_view *sink = &c->in[ATT_IN_SINK];
   ER_REQUIRE(c, !sink->data || (sink->dtype == ER_F32 && er_numel(sink) == q->dim[1]), "attention: bad sink");
-  int64_t padded = (k->dim[2] + 15) / 16 * 16;
-  ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= 4 * (padded * (q->dim[3] + ATT_MAX_Q) + 64),
+  int64_t padded = att_padded(k->dim[2]), panels = q->dim[2] > ATT_FEW ? padded * (q->dim[3] + att_padded(v->dim[3])) : 0;
+  ER_REQUIRE(c, (int64_t)c->thread_scratch_bytes >= 4 * (ATT_CHUNK * (padded + q->dim[3]) + panels),
              "attention: too little thread scratch");
   return 0;
 }
@@ -70,39 +72,90 @@ typedef struct {
   int64_t batch, heads, groups, steps, size, total, padded, value_size, chunks;
   int64_t mask_stride[4], mask_width;
   float scale, softcap;
+  int64_t packed[ER_MAX_THREADS]; /* 1 + the head whose keys and values a thread has packed */
 } att_plan;
 
 static int64_t att_integer(const er_view *v, int64_t at) {
   return v->dtype == ER_I64 ? ((const int64_t *)v->data)[at] : ((const int32_t *)v->data)[at];
 }
 
-/* Keys [T, D] to [T / 16][D][16]; keys beyond T are zero. */
-static void att_transpose(const att_plan *p, float *to, const float *k) {
-  for (int64_t j = 0; j < p->padded; j += 16)
-    for (int64_t d = 0; d < p->size; d++)
-      for (int64_t i = 0; i < 16; i++) to[(j * p->size) + d * 16 + i] = j + i < p->total ? k[(j + i) * p->size + d] : 0;
+/* 16 x 16 floats transposed by exchanging ever larger blocks: bit s of the row against bit s of the lane. */
+#define ATT_EXCHANGE(s, low, high)                                            \
+  for (int i = 0; i < 16; i++)                                                \
+    if (!(i & s)) {                                                           \
+      er_w a = r[i], b = r[i + s];                                            \
+      r[i] = __builtin_shufflevector(a, b, low);                              \
+      r[i + s] = __builtin_shufflevector(a, b, high);                         \
+    }
+#define ATT_LOW1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define ATT_HIGH1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+#define ATT_LOW2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define ATT_HIGH2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define ATT_LOW4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define ATT_HIGH4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define ATT_LOW8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define ATT_HIGH8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+VM_INLINE void att_transpose(er_w *r) {
+#pragma GCC unroll 16
+  ATT_EXCHANGE(1, ATT_LOW1, ATT_HIGH1)
+#pragma GCC unroll 16
+  ATT_EXCHANGE(2, ATT_LOW2, ATT_HIGH2)
+#pragma GCC unroll 16
+  ATT_EXCHANGE(4, ATT_LOW4, ATT_HIGH4)
+#pragma GCC unroll 16
+  ATT_EXCHANGE(8, ATT_LOW8, ATT_HIGH8)
 }
 
-/* logits[r][j] = scale q[r] . k[j] for n queries. */
-static void att_products(const att_plan *p, float *logits, const float *q, const float *keys, int n) {
-  for (int64_t j = 0; j < p->padded; j += 16) {
-    const float *k = keys + j * p->size;
-    er_w acc[ATT_Q];
-    for (int r = 0; r < ATT_Q; r++) acc[r] = er_splat_w(0);
-    if (n == ATT_Q) {
-      for (int64_t d = 0; d < p->size; d++) {
-        er_w x = er_load_w(k + d * 16);
-        for (int r = 0; r < ATT_Q; r++) acc[r] += q[r * p->size + d] * x;
+/* Keys [T, D] to the panels of their transpose, D x T. */
+static __attribute__((noinline)) void att_pack_keys(const att_plan *p, float *to, const float *k) {
+  enum { PIECE = GEMM_HALF < 16 ? GEMM_HALF : 16 };
+  const int64_t columns = gemm_columns(p->total), size = p->size;
+  for (int64_t j = 0; j < columns; j += 16)
+    for (int64_t d = 0; d < size; d += 16) {
+      int depth = (int)nd_min(16, size - d);
+      er_w r[16];
+      for (int i = 0; i < 16; i++) {
+        const float *from = k + (j + i) * size + d;
+        r[i] = j + i >= p->total ? er_splat_w(0) : depth == 16 ? er_load_w(from) : er_load_part_w(from, depth);
       }
-    } else {
-      for (int r = 0; r < n; r++)
-        for (int64_t d = 0; d < p->size; d++) acc[r] += q[r * p->size + d] * er_load_w(k + d * 16);
+      att_transpose(r);
+      for (int x = 0; x < 16 && j + x < columns; x += PIECE) {
+        int64_t first = (j + x) / GEMM_NR * GEMM_NR, width = gemm_width(p->total, first);
+        float *piece = to + first * size + d * width + (j + x - first);
+        for (int i = 0; i < depth; i++) memcpy(piece + i * width, (const float *)&r[i] + x, PIECE * sizeof(float));
+      }
     }
-    for (int r = 0; r < n; r++) er_store_w(logits + r * p->padded + j, acc[r] * p->scale);
+}
+
+/* Values [T, Dv] to their panels. */
+static void att_pack_values(const att_plan *p, float *to, const float *v) {
+  for (int64_t first = 0; first < p->value_size; first += GEMM_NR) {
+    int width = gemm_width(p->value_size, first);
+    size_t columns = (size_t)nd_min(width, p->value_size - first);
+    for (int64_t j = 0; j < p->total; j++, to += width) {
+      memcpy(to, v + j * p->value_size + first, columns * sizeof(float));
+      if (columns < (size_t)width) memset(to + columns, 0, ((size_t)width - columns) * sizeof(float));
+    }
   }
 }
 
-/* The same for one query against keys as they lie. */
+/* y [n][ld] = a [n][a_ld] times packed b, k x `columns`. */
+static void att_product(const float *a, int64_t a_ld, int64_t n, int64_t k, const float *b, int64_t columns, float *y,
+                        int64_t ld) {
+  const gemm_shape shape = {1, 1, k, 0, 0};
+  const gemm_epilogue none = {.act = ER_ACT_NONE};
+  int64_t tiles = (n + GEMM_MR - 1) / GEMM_MR;
+  for (int64_t first = 0; first < columns; first += GEMM_NR)
+    for (int64_t t = 0; t < tiles; t++) {
+      int64_t at = gemm_tile_first(n, tiles, t);
+      int mr = (int)(gemm_tile_first(n, tiles, t + 1) - at);
+      const float *rows[GEMM_MR];
+      for (int i = 0; i < mr; i++) rows[i] = a + (at + i) * a_ld;
+      gemm_tile(mr, rows, &shape, b + first * k, y + at * ld + first, ld, columns, first, &none, (const char *)rows[0], 0);
+    }
+}
+
+/* logits[j] = scale q . k[j] for one query against keys as they lie. */
 static void att_direct(const att_plan *p, float *logits, const float *q, const float *k) {
   for (int64_t j = 0; j < p->total; j++, k += p->size) {
     er_w acc = er_splat_w(0);
@@ -114,29 +167,35 @@ static void att_direct(const att_plan *p, float *logits, const float *q, const f
   }
 }
 
-/* Softcap, masks and softmax of one row of logits; scores are copied out at the stage asked for. */
-static void att_softmax(const att_plan *p, float *x, int64_t b, int64_t h, int64_t i) {
+/* The keys that query i of batch b may see, masks aside: [low, high). */
+static void att_window(const att_plan *p, int64_t b, int64_t i, int64_t *low, int64_t *high) {
   const er_call *c = p->c;
-  int64_t n = p->total, row = ((b * p->heads + h) * p->steps + i) * n, low = 0, high = n;
+  int64_t n = p->total, valid = c->in[ATT_IN_NONPAD].data ? att_integer(&c->in[ATT_IN_NONPAD], b) : n;
+  int64_t first = c->param[ATT_PAST] >= 0 ? c->param[ATT_PAST] : 0;
+  if (c->in[ATT_IN_OFFSET].data) first = att_integer(&c->in[ATT_IN_OFFSET], b);
+  else if (c->in[ATT_IN_NONPAD].data && c->param[ATT_PAST] < 0) first = valid - p->steps;
+  int64_t place = first + i, from = 0, to = nd_min(n, valid);
+  if (c->param[ATT_CAUSAL]) to = nd_min(to, place + 1);
+  if (c->param[ATT_RIGHT] >= 0) to = nd_min(to, place + c->param[ATT_RIGHT] + 1);
+  if (c->param[ATT_LEFT] >= 0) from = nd_max(from, place - c->param[ATT_LEFT]);
+  *low = nd_max(0, nd_min(from, n));
+  *high = nd_max(*low, nd_min(to, n));
+}
+
+/* Softcap, masks and softmax of the first `to` logits of a row, a multiple of 16; those beyond are not seen. Scores are
+ * copied out at the stage asked for. Returns the factor by which the weights, which are then not divided yet, give the sum 1. */
+static float att_softmax(const att_plan *p, float *x, int64_t b, int64_t h, int64_t i, int64_t to) {
+  const er_call *c = p->c;
+  int64_t n = p->total, row = ((b * p->heads + h) * p->steps + i) * n, low, high;
   int stage = c->param[ATT_SCORES];
   float *scores = c->out[1].data ? (float *)c->out[1].data + row : NULL;
   if (scores && stage == 0) memcpy(scores, x, (size_t)n * 4);
   if (p->softcap != 0) {
-    for (int64_t j = 0; j < n; j += ER_W)
+    for (int64_t j = 0; j < to; j += ER_W)
       er_store_w(x + j, p->softcap * er_tanh_w(er_load_w(x + j) / p->softcap)); /* rows are padded */
   }
   if (scores && stage == 1) memcpy(scores, x, (size_t)n * 4);
-  int64_t valid = c->in[ATT_IN_NONPAD].data ? att_integer(&c->in[ATT_IN_NONPAD], b) : n;
-  high = nd_min(high, valid);
-  int64_t first = c->param[ATT_PAST] >= 0 ? c->param[ATT_PAST] : 0;
-  if (c->in[ATT_IN_OFFSET].data) first = att_integer(&c->in[ATT_IN_OFFSET], b);
-  else if (c->in[ATT_IN_NONPAD].data && c->param[ATT_PAST] < 0) first = valid - p->steps;
-  int64_t place = first + i;
-  if (c->param[ATT_CAUSAL]) high = nd_min(high, place + 1);
-  if (c->param[ATT_RIGHT] >= 0) high = nd_min(high, place + c->param[ATT_RIGHT] + 1);
-  if (c->param[ATT_LEFT] >= 0) low = nd_max(low, place - c->param[ATT_LEFT]);
-  low = nd_max(0, nd_min(low, n));
-  high = nd_max(low, nd_min(high, n));
+  att_window(p, b, i, &low, &high);
   const er_view *mask = &c->in[ATT_IN_MASK];
   if (mask->data) {
     int64_t at = b * p->mask_stride[0] + h * p->mask_stride[1] + i * p->mask_stride[2], step = p->mask_stride[3];
@@ -150,46 +209,51 @@ static void att_softmax(const att_plan *p, float *x, int64_t b, int64_t h, int64
     }
   }
   for (int64_t j = 0; j < low; j++) x[j] = -INFINITY;
-  for (int64_t j = high; j < p->padded; j++) x[j] = -INFINITY;
+  for (int64_t j = high; j < to; j++) x[j] = -INFINITY;
   if (scores && stage == 2) memcpy(scores, x, (size_t)n * 4);
   er_w m = er_splat_w(-INFINITY), sum = er_splat_w(0);
-  for (int64_t j = 0; j < p->padded; j += ER_W) m = er_max_w(m, er_load_w(x + j));
+  for (int64_t j = 0; j < to; j += ER_W) m = er_max_w(m, er_load_w(x + j));
   float largest = er_max_lanes_w(m),
         sink = c->in[ATT_IN_SINK].data ? ((const float *)c->in[ATT_IN_SINK].data)[h] : -INFINITY;
   largest = er_max_s(largest, sink);
   if (largest == -INFINITY) largest = 0;
-  for (int64_t j = 0; j < p->padded; j += ER_W) {
+  for (int64_t j = 0; j < to; j += ER_W) {
     er_w e = er_exp_fast_w(er_load_w(x + j) - largest);
     sum += e;
     er_store_w(x + j, e);
   }
   float total = er_sum_lanes_w(sum) + (c->in[ATT_IN_SINK].data ? er_exp_s(sink - largest) : 0),
         scale = total == 0 ? 1 : 1 / total;
-  for (int64_t j = 0; j < p->padded; j++) x[j] *= scale;
-  if (scores && stage == 3) memcpy(scores, x, (size_t)n * 4);
+  if (scores && stage == 3)
+    for (int64_t j = 0; j < n; j++) scores[j] = x[j] * scale;
+  return scale;
 }
 
-/* y[r] = sum over j of weights[r][j] v[j] for n <= ATT_Q queries. */
-static void att_values(const att_plan *p, float *y, const float *weights, const float *v, int n) {
+/* y = scale times the sum over j of weights[j] v[j]. */
+static void att_values(const att_plan *p, float *y, const float *weights, const float *v, float scale) {
   for (int64_t d = 0; d < p->value_size; d += ER_W) {
     int part = (int)nd_min(ER_W, p->value_size - d);
-    er_w acc[ATT_Q];
-    for (int r = 0; r < ATT_Q; r++) acc[r] = er_splat_w(0);
-    for (int64_t j = 0; j < p->total; j++) {
-      const float *at = v + j * p->value_size + d;
-      er_w x = part == ER_W ? er_load_w(at) : er_load_part_w(at, part);
-      if (n == ATT_Q) for (int r = 0; r < ATT_Q; r++) acc[r] += weights[r * p->padded + j] * x;
-      else for (int r = 0; r < n; r++) acc[r] += weights[r * p->padded + j] * x;
-    }
-    for (int r = 0; r < n; r++) {
-      if (part == ER_W) er_store_w(y + r * p->value_size + d, acc[r]);
-      else er_store_part_w(y + r * p->value_size + d, acc[r], part);
-    }
+    er_w acc = er_splat_w(0);
+    const float *at = v + d;
+    for (int64_t j = 0; j < p->total; j++, at += p->value_size)
+      acc += weights[j] * (part == ER_W ? er_load_w(at) : er_load_part_w(at, part));
+    if (part == ER_W) er_store_w(y + d, acc * scale);
+    else er_store_part_w(y + d, acc * scale, part);
+  }
+}
+
+/* Queries [from, to), few: keys k and values v as they lie. */
+static void att_few(const att_plan *p, float *logits, const float *q, const float *k, const float *v, float *y, int64_t b,
+                    int64_t h, int64_t from, int64_t to) {
+  for (int64_t i = from; i < to; i++) {
+    att_direct(p, logits, q + i * p->size, k);
+    float scale = att_softmax(p, logits, b, h, i, (p->total + 15) / 16 * 16);
+    att_values(p, y + i * p->value_size, logits, v, scale);
   }
 }
 
 static void att_task(void *context, int item, int thread) {
-  const att_plan *p = context;
+  att_plan *p = context;
   const er_call *c = p->c;
   int64_t from, to, head = item / p->chunks, b = head / p->heads, h = head % p->heads,
                     g = b * p->groups + h * p->groups / p->heads;
@@ -198,16 +262,29 @@ static void att_task(void *context, int item, int thread) {
   const float *k = (const float *)c->in[ATT_IN_K].data + g * p->total * p->size;
   const float *v = (const float *)c->in[ATT_IN_V].data + g * p->total * p->value_size;
   float *y = (float *)c->out[0].data + head * p->steps * p->value_size;
-  float *logits = er_thread_scratch(c, thread), *keys = logits + ATT_MAX_Q * p->padded;
-  int transposed = to - from >= 4;
-  if (transposed) att_transpose(p, keys, k);
-  for (int64_t i = from; i < to; i += ATT_Q) {
-    int n = (int)nd_min(ATT_Q, to - i);
-    if (transposed) att_products(p, logits, q + i * p->size, keys, n);
-    else for (int r = 0; r < n; r++) att_direct(p, logits + r * p->padded, q + (i + r) * p->size, k);
-    for (int r = 0; r < n; r++) att_softmax(p, logits + r * p->padded, b, h, i + r);
-    att_values(p, y + i * p->value_size, logits, v, n);
+  float *logits = er_thread_scratch(c, thread), *scaled = logits + ATT_CHUNK * p->padded;
+  float *keys = scaled + ATT_CHUNK * p->size, *values = keys + p->padded * p->size;
+  if (p->steps <= ATT_FEW) {
+    att_few(p, logits, q, k, v, y, b, h, from, to);
+    return;
   }
+  if (p->packed[thread] != 1 + g) {
+    att_pack_keys(p, keys, k);
+    att_pack_values(p, values, v);
+    p->packed[thread] = 1 + g;
+  }
+  int64_t n = to - from, low, seen = p->total; /* keys that the last query sees: the others see no later ones */
+  if (!c->out[1].data) att_window(p, b, to - 1, &low, &seen);
+  int64_t columns = nd_min(gemm_columns(p->total), (seen + GEMM_NR - 1) / GEMM_NR * GEMM_NR);
+  int64_t width = (columns + 15) / 16 * 16;
+  for (int64_t i = 0; i < n * p->size; i++) scaled[i] = q[from * p->size + i] * p->scale;
+  att_product(scaled, p->size, n, p->size, keys, columns, logits, p->padded);
+  float scale[ATT_CHUNK];
+  for (int64_t i = 0; i < n; i++) scale[i] = att_softmax(p, logits + i * p->padded, b, h, from + i, width);
+  y += from * p->value_size;
+  att_product(logits, p->padded, n, seen, values, p->value_size, y, p->value_size);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t d = 0; d < p->value_size; d++) y[i * p->value_size + d] *= scale[i];
 }
 
 static void run_attention(const er_call *c) {
@@ -221,7 +298,7 @@ static void run_attention(const er_call *c) {
   p.size = q->dim[3];
   p.groups = k->dim[1];
   p.total = k->dim[2];
-  p.padded = (p.total + 15) / 16 * 16;
+  p.padded = att_padded(p.total);
   p.value_size = c->in[2].dim[3];
   p.scale = er_param_f32(c, ATT_SCALE);
   p.softcap = er_param_f32(c, ATT_SOFTCAP);
