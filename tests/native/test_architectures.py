@@ -62,6 +62,12 @@ def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]
             (1, 2),
         ),
     }
+    packed = [codes(np.uint8, 37, 32 * bits // 4) for bits in (4, 8)]
+    numbers = [np.abs(real(37, 2)).astype(np.float16), real(37, 2)]
+    for bits, table in zip((4, 8), packed, strict=True):
+        sizes = {"k": 64, "n": 37, "bits": bits, "block": 32}
+        cases[f"group {bits}"] = ("matmul_nbits", [real(5, 64), table, *numbers], {**sizes, "a_bits": 8}, (1, 2, 3))
+        cases[f"rows {bits}"] = ("rows_nbits", [np.array([0, 36, -2]), table, *numbers], sizes, (1, 2, 3))
     for program in MATHS:
         cases[program[0]] = ("elementwise", [np.abs(real(100)) * 3], {"program": (program,)}, ())
     for a in (np.uint8, np.int8):

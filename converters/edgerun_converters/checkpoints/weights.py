@@ -84,7 +84,8 @@ class Weights:
         b = self.builder
         parts = self.parts(f"{key[0]}.weight", packed)
         n, k = packed.shape
-        return b.one("matmul_nbits", [x, *parts, "", term], k=k, n=n, bits=packed.bits, block=packed.block)
+        sizes = {"k": k, "n": n, "bits": packed.bits, "block": packed.block}
+        return b.one("matmul_nbits", [x, *parts, "", term], **sizes, a_bits=8 if packed.block == 32 else 0)
 
     def rows(self, name: str, shape: tuple[int, int], index: str) -> str:
         """The rows of a matrix at `index` [T], as f32 [T, K]; a packed one stays packed."""
@@ -92,19 +93,9 @@ class Weights:
         b = self.builder
         if packed is None:
             return b.one("gather", [self.take(f"{name}.weight", shape), index], axis=0)
-        codes, scales, zeros = (
-            b.one("gather", [p, index], axis=0) if p else "" for p in self.parts(f"{name}.weight", packed)
-        )
-        t, blocks = b.shape(scales)
-        if packed.bits == 4:
-            low = b.scalar("bit_and", codes, b.const(np.array(15, np.uint8)))
-            high = b.scalar("shr", codes, b.const(np.array(4, np.uint8)))
-            halves = [b.reshape(part, (*b.shape(codes), 1)) for part in (low, high)]
-            codes = b.one("concat", halves, axis=len(b.shape(codes)))
-        values = b.reshape(b.cast(codes, DType.F32), (t, blocks, packed.block))
-        zero = b.reshape(zeros, (t, blocks, 1)) if zeros else b.fill(values, float(1 << (packed.bits - 1)))
-        scale = b.reshape(b.cast(scales, DType.F32), (t, blocks, 1))
-        return b.reshape(b.scalar("mul", b.scalar("sub", values, zero), scale), (t, shape[1]))
+        codes, scales, zeros = self.parts(f"{name}.weight", packed)
+        n, k = packed.shape
+        return b.one("rows_nbits", [index, codes, scales, zeros], k=k, n=n, bits=packed.bits, block=packed.block)
 
     def _packed(self, name: str, shape: tuple[int, int]) -> Packed | None:
         found = self.tensors.get(self.prefix + name)

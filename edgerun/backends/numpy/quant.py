@@ -188,6 +188,7 @@ def matmul_nbits(
     n: int,
     bits: int = 4,
     block: int,
+    a_bits: int = 0,
 ) -> Array:
     """See edgerun.ops.quant.matmul_nbits."""
     blocks = -(-k // block)
@@ -201,10 +202,35 @@ def matmul_nbits(
         zero = zeros.reshape(n, blocks).astype(np.float32)
     index = np.arange(k) // block if g_idx is None else g_idx[:k]
     weights = (codes - zero[:, index]) * scale[:, index]
-    result = a.astype(np.float32, copy=False) @ weights.T
+    rounded = _rounded_blocks(a) if a_bits else a.astype(np.float32, copy=False)
+    result = rounded @ weights.T
     if bias is not None:
         result = result + bias.astype(np.float32)
     return result.astype(a.dtype, copy=False)
+
+
+def _rounded_blocks(a: Array) -> Array:
+    """a f32 [..., K] rounded to 8 bits in blocks of 32; NaN where a block is not finite."""
+    blocks = a.reshape(*a.shape[:-1], -1, 32)
+    most = np.abs(blocks).max(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        factor = np.where(most > 0, np.float32(127) / most, np.float32(0))
+        factor = np.where(factor < np.float32(3.4e38), factor, np.float32(0))
+        step = (most / np.float32(127)).astype(np.float16).astype(np.float32)
+        codes = np.where(np.isfinite(most), np.rint(blocks * factor), np.float32(np.nan))
+        return (codes * step).reshape(a.shape)
+
+
+@kernel("rows_nbits")
+def rows_nbits(
+    index: Array, b: Array, scales: Array, zeros: Array | None = None, *, k: int, n: int, bits: int, block: int
+) -> Array:
+    """See edgerun.ops.quant.rows_nbits."""
+    rows = index.reshape(-1)
+    codes = unpack_codes(b.reshape(n, -1)[rows], bits).reshape(len(rows), k // block, block).astype(np.float32)
+    scale = scales.reshape(n, -1)[rows].astype(np.float32)[..., None]
+    zero = np.float32(1 << (bits - 1)) if zeros is None else zeros.reshape(n, -1)[rows].astype(np.float32)[..., None]
+    return ((codes - zero) * scale).reshape(*index.shape, k)
 
 
 def unpack_codes(packed: Array, bits: int) -> Array:

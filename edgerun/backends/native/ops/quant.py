@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from edgerun.backends.native import group
 from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.elementwise import apply, cast
 from edgerun.backends.native.ops.movement import copy_nd, strides_of, view
@@ -244,6 +245,9 @@ def _conv(cx: Lowering, node: Node, x: str, w: str, zeros: list[str], bias: str,
 @lowers("matmul_nbits")
 def matmul_nbits(node: Node, cx: Lowering) -> None:
     attrs: dict[str, Any] = node.attrs
+    if attrs.get("a_bits"):
+        group.matmul(node, cx)
+        return
     k, n, bits, block = attrs["k"], attrs["n"], attrs.get("bits", 4), attrs["block"]
     blocks = -(-k // block)
     constants = [cx.constant(name) if name else None for name in (*node.inputs[1:], *[""] * (6 - len(node.inputs)))]
@@ -272,3 +276,8 @@ def matmul_nbits(node: Node, cx: Lowering) -> None:
         )  # fmt: skip
 
     in_float(cx, node.inputs[0], node.outputs[0], emit)
+
+
+@lowers("rows_nbits")
+def rows_nbits(node: Node, cx: Lowering) -> None:
+    group.rows(node, cx)

@@ -39,5 +39,6 @@
 #endif
 #ifndef ER_WIDE_ONLY
 #include "qmatmul.c"
+#include "group.c"
 #include "qconv.c"
 #endif

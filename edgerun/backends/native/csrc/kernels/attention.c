@@ -69,7 +69,8 @@ static int check_attention(const er_call *c) {
 
 typedef struct {
   const er_call *c;
-  int64_t batch, heads, groups, steps, size, total, padded, value_size, chunks;
+  int64_t batch, heads, groups, steps, size, padded, value_size, chunks;
+  int64_t length, total; /* keys there are, and those before which some query sees any */
   int64_t mask_stride[4], mask_width;
   float scale, softcap;
   int64_t packed[ER_MAX_THREADS]; /* 1 + the head whose keys and values a thread has packed */
@@ -259,8 +260,8 @@ static void att_task(void *context, int item, int thread) {
                     g = b * p->groups + h * p->groups / p->heads;
   nd_share(p->steps, (int)(item % p->chunks), (int)p->chunks, &from, &to);
   const float *q = (const float *)c->in[ATT_IN_Q].data + head * p->steps * p->size;
-  const float *k = (const float *)c->in[ATT_IN_K].data + g * p->total * p->size;
-  const float *v = (const float *)c->in[ATT_IN_V].data + g * p->total * p->value_size;
+  const float *k = (const float *)c->in[ATT_IN_K].data + g * p->length * p->size;
+  const float *v = (const float *)c->in[ATT_IN_V].data + g * p->length * p->value_size;
   float *y = (float *)c->out[0].data + head * p->steps * p->value_size;
   float *logits = er_thread_scratch(c, thread), *scaled = logits + ATT_CHUNK * p->padded;
   float *keys = scaled + ATT_CHUNK * p->size, *values = keys + p->padded * p->size;
@@ -297,8 +298,7 @@ static void run_attention(const er_call *c) {
   p.steps = q->dim[2];
   p.size = q->dim[3];
   p.groups = k->dim[1];
-  p.total = k->dim[2];
-  p.padded = att_padded(p.total);
+  p.length = p.total = k->dim[2];
   p.value_size = c->in[2].dim[3];
   p.scale = er_param_f32(c, ATT_SCALE);
   p.softcap = er_param_f32(c, ATT_SOFTCAP);
@@ -309,6 +309,15 @@ static void run_attention(const er_call *c) {
   }
   if (mask->data) p.mask_width = mask->dim[mask->rank - 1];
   if (p.batch * p.heads * p.steps == 0) return;
+  if (!c->out[1].data) { /* keys after those of the last queries count for nothing: most of a cache */
+    int64_t low, high, most = 0;
+    for (int64_t b = 0; b < p.batch; b++) {
+      att_window(&p, b, p.steps - 1, &low, &high);
+      most = nd_max(most, high);
+    }
+    p.total = most;
+  }
+  p.padded = att_padded(p.total);
   p.chunks = (p.steps + ATT_CHUNK - 1) / ATT_CHUNK;
   er_parallel(c->pool, att_task, &p, (int)(p.batch * p.heads * p.chunks));
 }
