@@ -11,8 +11,9 @@
  * awake, and a short one now and then costs little.
  *
  * Placement: workers inherit the caller's affinity (taskset, cgroup cpusets), narrowed to the big cores among those.
- * They are not pinned one to one unless ER_PIN=1: two processes that each pin would pile up on the same cores. But a
- * worker that wakes up on the core of its caller or of another worker, where the system likes to put it, moves away.
+ * They are not pinned one to one unless ER_PIN=1: two processes that each pin would pile up on the same cores. But the
+ * system likes to wake a thread on the core of its waker, where it waits for the caller to stop: so workers are kept off
+ * the core on which the caller runs, and told anew when the caller moves.
  */
 #define _GNU_SOURCE
 #include "denormals.h"
@@ -41,6 +42,7 @@ void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n) {
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 #include "futex.h"
 
 #define SPIN_LEAST 50000    /* nanoseconds */
@@ -66,19 +68,20 @@ typedef struct {
   er_team *team;
   int index;
   pthread_t thread;
-  _Atomic int cpu; /* where it last woke up, -1: not known */
+  _Atomic int id; /* of the thread; 0 until it runs */
 } worker;
 
 struct er_team {
   _Alignas(64) _Atomic uint32_t epoch; /* of the newest job; futex of the workers */
   _Atomic uint32_t sleepers;
   _Atomic int quit;
-  _Atomic int caller_cpu;              /* when workers were last woken */
+  _Atomic int caller_cpu;              /* that workers keep off; -1: not known */
   _Alignas(64) _Atomic uint32_t done;  /* finished units of the newest job; futex of the caller */
   _Atomic int caller_sleeps;
   _Alignas(64) job jobs[2];            /* by the lowest bit of the epoch */
   share shares[ER_MAX_THREADS];
-  int threads;
+  er_cpus cpus;                        /* on which workers may run */
+  int threads, process;
   worker workers[ER_MAX_THREADS];      /* [1, threads) */
 };
 
@@ -139,23 +142,8 @@ static void work(er_team *t, uint32_t epoch, int thread) {
 /* How long a worker has been awake, and how much of that it waited; nanoseconds. */
 typedef struct { uint64_t since, waited; } wakefulness;
 
-/* After waking up: not on a core where another thread of the team works. */
-static void keep_apart(er_team *t, int index) {
-  int taken[ER_MAX_THREADS], n = 0, here = er_this_cpu();
-  if (here < 0) return;
-  taken[n++] = atomic_load_explicit(&t->caller_cpu, memory_order_relaxed);
-  for (int i = 1; i < index; i++) taken[n++] = atomic_load_explicit(&t->workers[i].cpu, memory_order_relaxed);
-  for (int i = 0; i < n; i++)
-    if (taken[i] == here) {
-      er_leave_cpus(taken, n);
-      here = er_this_cpu();
-      break;
-    }
-  atomic_store_explicit(&t->workers[index].cpu, here, memory_order_relaxed);
-}
-
 /* Waits until the epoch differs from `seen`: spinning first, then asleep. */
-static uint32_t await_job(er_team *t, uint32_t seen, int index, wakefulness *w) {
+static uint32_t await_job(er_team *t, uint32_t seen, wakefulness *w) {
   uint64_t start = 0, now = 0, most = 0;
   for (int spins = 1;; spins++) {
     uint32_t epoch = atomic_load_explicit(&t->epoch, memory_order_acquire);
@@ -175,7 +163,6 @@ static uint32_t await_job(er_team *t, uint32_t seen, int index, wakefulness *w) 
     atomic_fetch_add(&t->sleepers, 1);
     while (atomic_load(&t->epoch) == seen) er_futex_wait(&t->epoch, seen);
     atomic_fetch_sub(&t->sleepers, 1);
-    keep_apart(t, index);
     *w = (wakefulness){nanoseconds(), 0};
     start = now = 0;
   }
@@ -184,11 +171,14 @@ static uint32_t await_job(er_team *t, uint32_t seen, int index, wakefulness *w) 
 static void *worker_main(void *argument) {
   worker *w = argument;
   er_team *t = w->team;
-  er_place_worker(w->index);
+  er_place_worker(&t->cpus, w->index);
+  atomic_store(&w->id, er_thread_id());
+  int caller_cpu = atomic_load(&t->caller_cpu);
+  if (caller_cpu >= 0) er_keep_off(&t->cpus, 0, caller_cpu);
   er_flush_denormals();
   wakefulness awake = {nanoseconds(), 0};
   for (uint32_t seen = 0;;) {
-    seen = await_job(t, seen, w->index, &awake);
+    seen = await_job(t, seen, &awake);
     if (atomic_load_explicit(&t->quit, memory_order_relaxed)) return NULL;
     work(t, seen, w->index);
   }
@@ -212,6 +202,19 @@ static void await_items(er_team *t, uint32_t n) {
   }
 }
 
+/* Keeps the workers off the caller's core. A child after fork() has none. */
+static void make_room(er_team *t) {
+  int here = er_this_cpu();
+  if (here < 0 || here == atomic_load_explicit(&t->caller_cpu, memory_order_relaxed) || getpid() != t->process) return;
+  atomic_store(&t->caller_cpu, here);
+  for (int i = 1; i < t->threads; i++) {
+    int id = atomic_load(&t->workers[i].id);
+    if (id) er_keep_off(&t->cpus, id, here);
+  }
+}
+
+#define JOBS_PER_LOOK 16 /* at the core on which the caller runs */
+
 void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n) {
   if (er_pool_threads(p) == 1 || n <= 1) {
     run_serially(fn, ctx, n);
@@ -232,7 +235,7 @@ void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n) {
     atomic_store_explicit(&t->shares[i].units, (uint64_t)epoch << 32 | first << 16 | end, memory_order_release);
   }
   int asleep = atomic_load_explicit(&t->sleepers, memory_order_relaxed) != 0;
-  if (asleep) atomic_store_explicit(&t->caller_cpu, er_this_cpu(), memory_order_relaxed);
+  if (asleep || epoch % JOBS_PER_LOOK == 0) make_room(t);
   atomic_store(&t->epoch, epoch);
   if (asleep || atomic_load(&t->sleepers)) er_futex_wake(&t->epoch);
   work(t, epoch, 0);
@@ -243,7 +246,8 @@ er_team *er_team_start(int threads) {
   if (threads < 2 || threads > ER_MAX_THREADS) return NULL;
   er_team *t = aligned_alloc(64, (sizeof *t + 63) / 64 * 64);
   if (!t) return NULL;
-  *t = (er_team){.threads = 1, .caller_cpu = -1};
+  *t = (er_team){.threads = 1, .caller_cpu = -1, .process = getpid()};
+  er_find_cpus(&t->cpus);
   pthread_attr_t attributes;
   sigset_t all, before;
   pthread_attr_init(&attributes);
@@ -252,7 +256,7 @@ er_team *er_team_start(int threads) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   for (; t->threads < threads; t->threads++) {
     worker *w = &t->workers[t->threads];
-    *w = (worker){.team = t, .index = t->threads, .cpu = -1};
+    *w = (worker){.team = t, .index = t->threads};
     if (pthread_create(&w->thread, &attributes, worker_main, w)) break;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);

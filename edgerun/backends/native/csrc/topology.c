@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define BIG_PERCENT 60
@@ -89,12 +90,35 @@ void er_prefer_big_cores(void) {
   if (CPU_COUNT(&big) < CPU_COUNT(&allowed)) sched_setaffinity(0, sizeof big, &big);
 }
 
+_Static_assert(sizeof(er_cpus) == sizeof(cpu_set_t), "er_cpus is a cpu_set_t");
+static cpu_set_t as_set(const er_cpus *cpus) {
+  cpu_set_t set;
+  memcpy(&set, cpus, sizeof set);
+  return set;
+}
+
+void er_find_cpus(er_cpus *cpus) {
+  cpu_set_t allowed, big;
+  CPU_ZERO(&big);
+  if (allowed_cores(&allowed)) big = big_cores(&allowed);
+  memcpy(cpus, &big, sizeof big);
+}
+
 /* ER_PIN=1: worker i on the i-th big core, for boards that run nothing else. */
-static void pin(int index) {
-  cpu_set_t allowed, one;
-  if (!allowed_cores(&allowed)) return;
-  cpu_set_t big = big_cores(&allowed);
-  index %= CPU_COUNT(&big);
+static int pinned(void) {
+  const char *wanted = getenv("ER_PIN");
+  return wanted && !strcmp(wanted, "1");
+}
+
+void er_place_worker(const er_cpus *cpus, int index) {
+  cpu_set_t big = as_set(cpus), one;
+  int count = CPU_COUNT(&big);
+  if (count == 0) return;
+  if (!pinned()) {
+    sched_setaffinity(0, sizeof big, &big);
+    return;
+  }
+  index %= count;
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
     if (!CPU_ISSET(cpu, &big) || index-- > 0) continue;
     CPU_ZERO(&one);
@@ -104,31 +128,20 @@ static void pin(int index) {
   }
 }
 
-static _Thread_local cpu_set_t usable; /* by this worker; empty when it is not to move */
-
-void er_place_worker(int index) {
-  const char *wanted = getenv("ER_PIN");
-  CPU_ZERO(&usable);
-  if (wanted && !strcmp(wanted, "1")) {
-    pin(index);
-    return;
-  }
-  er_prefer_big_cores();
-  if (!allowed_cores(&usable)) CPU_ZERO(&usable);
-}
-
 int er_this_cpu(void) { return sched_getcpu(); }
+int er_thread_id(void) { return (int)syscall(SYS_gettid); }
 
-void er_leave_cpus(const int *taken, int n) {
-  cpu_set_t rest = usable;
-  for (int i = 0; i < n; i++)
-    if (taken[i] >= 0 && taken[i] < CPU_SETSIZE) CPU_CLR(taken[i], &rest);
-  if (CPU_COUNT(&rest)) sched_setaffinity(0, sizeof rest, &rest);
+void er_keep_off(const er_cpus *cpus, int thread_id, int cpu) {
+  cpu_set_t rest = as_set(cpus);
+  if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_CLR(cpu, &rest);
+  if (CPU_COUNT(&rest) && !pinned()) sched_setaffinity(thread_id, sizeof rest, &rest);
 }
 #else
 int er_big_core_count(void) { return 1; }
 void er_prefer_big_cores(void) {}
-void er_place_worker(int index) { (void)index; }
+void er_find_cpus(er_cpus *cpus) { *cpus = (er_cpus){{0}}; }
+void er_place_worker(const er_cpus *cpus, int index) { (void)cpus, (void)index; }
 int er_this_cpu(void) { return -1; }
-void er_leave_cpus(const int *taken, int n) { (void)taken, (void)n; }
+int er_thread_id(void) { return 0; }
+void er_keep_off(const er_cpus *cpus, int thread_id, int cpu) { (void)cpus, (void)thread_id, (void)cpu; }
 #endif
