@@ -54,7 +54,7 @@ bench: $(VENV)/stubs
 
 wheel: $(VENV)/stubs
 	$(RUN) -m edgerun_packaging.zig host
-	$(RUN) -m edgerun_packaging.stubs $(ARCHES:%=%:shared) $(ARCHES:%=%:static)
+	$(RUN) -m edgerun_packaging.stubs $(ARCHES:%=%:shared) $(ARCHES:%=%:static) wasm32:wasm
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:

@@ -50,7 +50,7 @@ def command(
 
     On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
     written. The latency budget is checked by `./model bench`. --format lib makes a folder with a shared and a static C
-    library of the model and their header.
+    library of the model and their header, --target wasm32 one with a WebAssembly module and a page that runs it.
     """
     from edgerun.cli.launch import run_packed
     from edgerun.cli.progress import stage
@@ -60,21 +60,23 @@ def command(
     from edgerun_packaging.budgets import Budgets
     from edgerun_packaging.library_pack import pack_library
     from edgerun_packaging.pack import Options, pack
+    from edgerun_packaging.wasm_pack import pack_wasm
     from edgerun_targets import load
 
-    if product and max_latency is not None:
-        raise UsageError("--max-latency measures an executable", hint="leave out --format lib")
     board = load(target)
-    suffix = "-lib" if product else ""
+    web = board.arch == "wasm32"
+    if (product or web) and max_latency is not None:
+        raise UsageError("--max-latency measures an executable", hint="leave it out, or choose another product")
+    suffix = "-lib" if product and not web else ""
     path = Path(output) if output else Path(f"{Path(model).stem}-{board.name}{suffix}")
     if path.exists() and not force:
         raise InputOutputError(f"{path} exists already", hint="use --force to replace it, or -o for another name")
     with stage("importing and optimising"):
         graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
     budgets = Budgets(max_size, max_ram, max_latency)
-    options = Options(threads, not (no_golden or product), Path(golden) if golden else None, seed)
+    options = Options(threads, not (no_golden or product or web), Path(golden) if golden else None, seed)
     with stage(f"packing for {board.name}"):
-        make = pack_library if product else pack
+        make = pack_wasm if web else pack_library if product else pack
         packed = make(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
     document = packed.as_dict()
     size = [Column("part", left=True), Column("bytes", size_text)]

@@ -26,6 +26,22 @@ SOURCES = Path(__file__).parent / "library"
 SYMBOL = "edgerun_plan"
 
 
+def make_folder(folder: Path, names: set[str], force: bool) -> None:
+    """Make the folder of a product, or accept one that holds files of these names alone.
+
+    Raises InputOutputError when it holds others, or any and `force` is false.
+    """
+    present = {p.name for p in folder.iterdir()} if folder.is_dir() else set()
+    if present - names or (folder.exists() and not folder.is_dir()):
+        raise InputOutputError(f"{folder} holds other files", hint="give the name of a new folder with -o")
+    if present and not force:
+        raise InputOutputError(f"{folder} exists already", hint="use --force to replace it, or -o for another name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise InputOutputError(f"cannot make the folder {folder}: {e.strerror}") from e
+
+
 def pack_library(
     graph: Graph,
     target: Target,
@@ -40,17 +56,8 @@ def pack_library(
 
     Raises what `pack` raises, and InputOutputError when the folder holds other files.
     """
-    names = {"libmodel.so", "libedgerun.a", "model.o", "edgerun_model.h", "example.c"}
-    present = {p.name for p in folder.iterdir()} if folder.is_dir() else set()
-    if present - names or (folder.exists() and not folder.is_dir()):
-        raise InputOutputError(f"{folder} holds other files", hint="give the name of a new folder with -o")
-    if present and not force:
-        raise InputOutputError(f"{folder} exists already", hint="use --force to replace it, or -o for another name")
     archive = stubs.find(target.arch, "static")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise InputOutputError(f"cannot make the folder {folder}: {e.strerror}") from e
+    make_folder(folder, {"libmodel.so", "libedgerun.a", "model.o", "edgerun_model.h", "example.c"}, force)
     shared = folder / "libmodel.so"
     result = pack(
         graph, target, shared, source=source, budgets=budgets, options=options, force=force, kind="shared"

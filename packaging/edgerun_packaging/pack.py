@@ -46,7 +46,8 @@ class Packed:
     bytes: int
     footprint: Footprint
     manifest: dict[str, Any]
-    stub: Audit
+    stub: Audit | None
+    """None where the file is no ELF file."""
 
     def as_dict(self) -> dict[str, Any]:
         """For reports. Sizes in bytes."""
@@ -58,7 +59,7 @@ class Packed:
             "ram_bytes": self.footprint.ram_bytes,
             "size": [p.as_dict() for p in self.footprint.size],
             "ram": [p.as_dict() for p in self.footprint.ram],
-            "elf": self.stub.as_dict(),
+            "elf": self.stub.as_dict() if self.stub else None,
             "manifest": self.manifest,
         }
 
@@ -90,12 +91,12 @@ def pack(
     elf = audit(stub, f"the stub for {target.arch}")
     if elf.static != (kind == "executable") or elf.machine != target.arch:
         raise FileFormatError(f"the stub for {target.arch} is no {kind} {target.arch} file", hint="make stubs")
-    reader = PlanReader(_compile(graph, target, options))
+    reader = PlanReader(compile_plan(graph, target, options))
     golden = None
     if options.golden:
         golden = make(graph, reader, seed=options.seed, file=options.golden_file)
     threads = options.threads or max(target.cores, 1)
-    provenance = _provenance(graph, source)
+    provenance = provenance_of(graph, source)
     plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets)
     excess = limits.check(footprint, budgets)
     if excess:
@@ -156,13 +157,14 @@ def _finish(
     return plan, footprint, manifest
 
 
-def _compile(graph: Graph, target: Target, options: Options) -> bytes:
+def compile_plan(graph: Graph, target: Target, options: Options) -> bytes:
+    """The plan of a graph for a target. Raises UnsupportedError listing all nodes that no native kernel can run."""
     from edgerun.backends.native.backend import build_plan
 
     return build_plan(graph, target.arch, options=dict(options.plan or {}))
 
 
-def _provenance(graph: Graph, source: Path | None) -> dict[str, Any]:
+def provenance_of(graph: Graph, source: Path | None) -> dict[str, Any]:
     """Where the model came from: what the importer noted in the graph, else the file given."""
     meta = graph.meta
     record: dict[str, Any] = {

@@ -18,9 +18,9 @@ from pathlib import Path
 from edgerun.errors import BackendUnavailable, EdgerunError, UsageError
 
 ARCHES = ("aarch64", "armv7", "riscv64", "x86_64")
-KINDS = {"executable": "launcher", "shared": "library", "static": "library"}
+KINDS = {"executable": "launcher", "shared": "library", "static": "library", "wasm": "library"}
 """What can be built, and the folder of C sources that it adds to the runtime."""
-_NAMES = {"executable": "stub-{}", "shared": "library-{}.so", "static": "library-{}.a"}
+_NAMES = {"executable": "stub-{}", "shared": "library-{}.so", "static": "library-{}.a", "wasm": "library-{}.wasm"}
 _SUFFIXES = (".c", ".h", ".def", ".map")
 
 
@@ -60,7 +60,7 @@ def find(arch: str, kind: str = "executable") -> Path:
     Raises UsageError for an unknown architecture, BackendUnavailable when it would have to be built and there is no
     compiler.
     """
-    if arch not in ARCHES:
+    if arch not in ARCHES and (arch, kind) != ("wasm32", "wasm"):
         raise UsageError(f"there is no stub for {arch!r}", hint="one of " + ", ".join(ARCHES))
     return _current(arch, kind) or build(arch, kind)
 
@@ -74,7 +74,12 @@ def build(arch: str, kind: str = "executable") -> Path:
         )
     from edgerun_packaging import zig
 
-    builders = {"executable": zig.build_stub, "shared": zig.build_shared_model, "static": zig.build_static_model}
+    builders = {
+        "executable": zig.build_stub,
+        "shared": zig.build_shared_model,
+        "static": zig.build_static_model,
+        "wasm": zig.build_wasm_model,
+    }
     folder = next((f for f in _folders() if _writable(f)), None)
     if folder is None:
         raise BackendUnavailable(f"no folder for {name} is writable", hint="set XDG_CACHE_HOME")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -245,6 +246,15 @@ def build_static_model(arch: str, out: Path) -> None:
         if done.returncode:
             raise EdgerunError(f"the archiver failed:\n{done.stderr.strip()[-4000:]}")
         shutil.copyfile(archive, out)
+
+
+def build_wasm_model(arch: str, out: Path) -> None:
+    """The WebAssembly module (a WASI reactor) that plans are put into; exports library/edgerun_model.h and malloc."""
+    header = (LIBRARY / "edgerun_model.h").read_text()
+    functions = sorted(set(re.findall(r"\b(edgerun_\w+)\(\w", header)) - {"edgerun_plan"})
+    exports = [f"-Wl,--export={name}" for name in [*functions, "malloc", "free"]]
+    flags = ["-O3", "-s", "-mexec-model=reactor", "-Wl,--gc-sections", "-Wl,-z,stack-size=1048576", *exports]
+    link(target(arch), objects(target(arch), sorted(LIBRARY.glob("*.c"))), out, flags)
 
 
 def library_name(arch: str) -> str:

@@ -12,12 +12,13 @@ from typing import Any
 from edgerun.errors import FileFormatError, InputOutputError, UsageError
 from edgerun.machine import host_arch
 
-ARCHES = ("x86_64", "aarch64", "armv7", "riscv64")
+ARCHES = ("x86_64", "aarch64", "armv7", "riscv64", "wasm32")
 _FEATURES = {
     "x86_64": {"avx2", "avx512", "vnni"},
     "aarch64": {"neon", "crc", "dotprod", "fp16", "i8mm", "bf16", "sve"},
     "armv7": {"neon"},
     "riscv64": {"rvv"},
+    "wasm32": {"simd128"},
 }
 _CACHES = ("l1d", "l2", "l3")
 

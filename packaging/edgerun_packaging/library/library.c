@@ -1,19 +1,12 @@
 /* The ten functions of edgerun_model.h over the runtime's interface. */
-#define _GNU_SOURCE
 #include "edgerun_model.h"
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "edgerun.h"
 #include "error.h"
-#include "pack_format.h"
+#include "own_plan.h"
 #include "plan_format.h"
 
 _Static_assert((int)EDGERUN_FAILED == (int)ER_FAILED && (int)EDGERUN_UNSUPPORTED == (int)ER_UNSUPPORTED, "statuses");
@@ -28,8 +21,7 @@ _Static_assert((int)EDGERUN_F32 == (int)ER_F32 && (int)EDGERUN_I8 == (int)ER_I8 
 
 struct edgerun_model {
   er_model *runtime;
-  void *map;              /* of the own file; NULL when the caller gave the plan */
-  size_t map_bytes;
+  own_plan own;           /* empty when the caller gave the plan */
   int bound;              /* the runtime knows the shapes that were set */
   int ran;
   const void **data;      /* [inputs]; NULL: not set */
@@ -53,49 +45,14 @@ PUBLIC const char *edgerun_version(void) {
 
 PUBLIC const char *edgerun_error(void) { return message; }
 
-/* Maps the plan behind the shared library that this function is in. */
-static int map_own_plan(edgerun_model *m, const void **plan, size_t *bytes) {
-  Dl_info self;
-  if (!dladdr((void *)(uintptr_t)&edgerun_open, &self) || !self.dli_fname)
-    return refuse(EDGERUN_BAD_MODEL, "this library does not know its own file: give the plan to edgerun_open");
-  int fd = open(self.dli_fname, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return refuse(EDGERUN_BAD_MODEL, "cannot open %s: %s", self.dli_fname, strerror(errno));
-  struct stat st;
-  pack_footer f;
-  int status = EDGERUN_OK;
-  if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof f ||
-      pread(fd, &f, sizeof f, st.st_size - (off_t)sizeof f) != (ssize_t)sizeof f || memcmp(f.magic, PACK_MAGIC, 8)) {
-    status = refuse(EDGERUN_BAD_MODEL, "%s holds no model: with the static library give edgerun_plan to edgerun_open; "
-                    "else the file is truncated or was stripped, pack it again", self.dli_fname);
-  } else if (f.checksum != er_fnv1a(&f, offsetof(pack_footer, checksum)) || f.version != PACK_VERSION ||
-             f.arch != OWN_ARCH || f.plan_offset % PACK_ALIGNMENT || f.plan_bytes < sizeof(er_pheader) ||
-             f.plan_bytes > SIZE_MAX / 2 || f.plan_offset > (uint64_t)st.st_size ||
-             f.plan_bytes != (uint64_t)st.st_size - sizeof f - f.plan_offset) {
-    status = refuse(EDGERUN_BAD_MODEL, "the end of %s is damaged, or it was made for another version or processor; "
-                    "copy it again or pack it again", self.dli_fname);
-  } else {
-    void *map = mmap(NULL, (size_t)f.plan_bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)f.plan_offset);
-    if (map == MAP_FAILED) {
-      status = refuse(EDGERUN_NO_MEMORY, "cannot map %s: %s", self.dli_fname, strerror(errno));
-    } else {
-      m->map = map;
-      m->map_bytes = (size_t)f.plan_bytes;
-      *plan = map;
-      *bytes = m->map_bytes;
-      if (f.header_checksum != er_fnv1a(map, sizeof(er_pheader)))
-        status = refuse(EDGERUN_BAD_MODEL, "the plan in %s is damaged; copy it again", self.dli_fname);
-    }
-  }
-  close(fd);
-  return status;
-}
-
 PUBLIC int edgerun_open(const void *plan, size_t bytes, int threads, edgerun_model **model) {
   *model = NULL;
   edgerun_model *m = calloc(1, sizeof *m);
   if (!m) return refuse(EDGERUN_NO_MEMORY, "no memory for a model");
   const char *error = NULL;
-  int status = plan ? EDGERUN_OK : map_own_plan(m, &plan, &bytes);
+  int status = plan ? EDGERUN_OK : own_plan_open(&m->own, &error);
+  if (status) refuse(status, "%s", error);
+  if (!plan) plan = m->own.data, bytes = m->own.bytes;
   if (!status && (status = er_load(plan, bytes, threads, &m->runtime, &error))) refuse(status, "%s", error);
   if (!status && !(m->data = calloc((size_t)er_input_count(m->runtime) + 1, sizeof *m->data)))
     status = refuse(EDGERUN_NO_MEMORY, "no memory for a model");
@@ -107,7 +64,7 @@ PUBLIC int edgerun_open(const void *plan, size_t bytes, int threads, edgerun_mod
 PUBLIC void edgerun_close(edgerun_model *m) {
   if (!m) return;
   if (m->runtime) er_free(m->runtime);
-  if (m->map) munmap(m->map, m->map_bytes);
+  own_plan_close(&m->own);
   free(m->data);
   free(m);
 }
