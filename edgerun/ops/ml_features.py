@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgerun.dtypes import DType
-from edgerun.ops.registry import TensorType, op, require
+from edgerun.ops.registry import TensorType, compatible, op, require
 
 KERNELS = frozenset({"linear", "poly", "rbf", "sigmoid"})
 
@@ -17,7 +17,8 @@ def lookup(x: TensorType, keys: TensorType, values: TensorType, default: TensorT
     require(x.dtype is keys.dtype, f"keys of {keys.dtype.short} for elements of {x.dtype.short}")
     require(default is None or default.dtype is values.dtype, "the default has another type than the values")
     if keys.shape is not None and values.shape is not None:
-        require(len(keys.shape) == 1 and keys.shape == values.shape, f"{keys} keys for {values} values")
+        fits = len(keys.shape) == 1 and compatible(keys.shape, values.shape)
+        require(fits, f"{keys} keys for {values} values")
     return x.like(dtype=values.dtype)
 
 

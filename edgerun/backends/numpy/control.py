@@ -8,6 +8,7 @@ import numpy as np
 
 from edgerun.backends.numpy.executor import Subgraph
 from edgerun.backends.numpy.registry import kernel
+from edgerun.dims import evaluate, free_symbols
 from edgerun.errors import ShapeError
 
 
@@ -95,10 +96,12 @@ def sequence_map(*values: Any, body: Subgraph) -> tuple[list[Any], ...]:
 
 
 def _stack(rows: list[np.ndarray], body: Subgraph, name: str, axis: int) -> np.ndarray:
-    """The scanned values stacked; without any, an empty array of the declared type (unknown sizes count as 0)."""
+    """The scanned values stacked; without any, an empty array of the declared type (sizes that only the body's own
+    computation would tell count as 0)."""
     if rows:
         return np.stack(rows, axis)
     tensor = body.graph.tensors[name]
-    shape = [d if isinstance(d, int) else 0 for d in tensor.shape or ()]
+    known = body.symbols
+    shape = [evaluate(d, known) if free_symbols(d) <= known.keys() else 0 for d in tensor.shape or ()]
     shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 0)
     return np.empty(shape, tensor.dtype.numpy)

@@ -182,7 +182,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _holds_numbers(x: Array) -> bool:
-    return all(isinstance(v, int | Dim) for v in x.ravel().tolist())
+    """False for no elements: an empty array of strings looks like one of dimensions."""
+    return x.size > 0 and all(isinstance(v, int | Dim) for v in x.ravel().tolist())
 
 
 def _truncated_division(a: Any, b: Any) -> Any:

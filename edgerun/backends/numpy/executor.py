@@ -111,14 +111,14 @@ class Subgraph:
     def __init__(self, graph: Graph, outer: Values, symbols: dict[str, int]) -> None:
         self.graph = graph
         self._outer = outer
-        self._symbols = symbols
+        self.symbols = symbols
         self._executor = NumpyExecutor(graph)
 
     def __call__(self, *arguments: Any) -> list[Any]:
         values: Values = dict(self._outer)
         values.update({k: t.data for k, t in self.graph.tensors.items() if t.data is not None})
         values.update(zip(self.graph.inputs, arguments, strict=True))
-        symbols = dict(self._symbols)
+        symbols = dict(self.symbols)
         for name, value in zip(self.graph.inputs, arguments, strict=True):
             _bind(self.graph.tensors[name], value, symbols)
         keep = set(self.graph.outputs) | set(self._outer)

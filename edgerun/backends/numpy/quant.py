@@ -54,10 +54,10 @@ def saturated(quotient: Array, zero: Array | None, dtype: DType, saturate: bool 
         low, high = INTEGER_RANGES[dtype]
         # float64 holds every 16-bit sum exactly, which float16 does not.
         rounded = np.rint(quotient).astype(np.float32 if quotient.dtype != np.float64 else np.float64, copy=False)
-        rounded = np.nan_to_num(rounded, copy=False, nan=0.0)
+        rounded = np.nan_to_num(rounded, nan=0.0)
         if zero is not None:
             rounded = rounded + zero.astype(np.float32)
-        return np.clip(rounded, low, high).astype(np.int32).astype(dtype.numpy)
+        return np.asarray(np.clip(rounded, low, high)).astype(np.int32).astype(dtype.numpy)
     value = quotient.astype(np.float32)
     if zero is not None:
         value = value + zero.astype(np.float32)

@@ -28,6 +28,20 @@ def strides_of(shape: Shape) -> list[DimLike]:
     return strides
 
 
+def broadcast_strides(shape: Shape, to: Shape) -> list[DimLike]:
+    """Strides in elements that read `shape` as the larger shape `to`: 0 along axes that repeat.
+
+    Raises UnsupportedError where only the sizes at run time tell whether an axis repeats.
+    """
+    padded = (1,) * (len(to) - len(shape)) + tuple(shape)
+    strides: list[DimLike] = []
+    for d, size, stride in zip(padded, to, strides_of(padded), strict=True):
+        if d != size and d != 1:
+            raise UnsupportedError(f"cannot tell whether dimension {d} is 1 or {size} before the sizes are bound")
+        strides.append(stride if d == size else 0)
+    return strides
+
+
 def static_input(node: Node, cx: Lowering, index: int, what: str) -> np.ndarray | None:
     """A constant optional input as an array, None when absent. Raises UnsupportedError when it is computed."""
     if index >= len(node.inputs) or not node.inputs[index]:
@@ -96,16 +110,7 @@ def expand(node: Node, cx: Lowering) -> None:
     if shape == to or product(shape) == product(to):
         view(cx, x, y)
         return
-    padded = (1,) * (len(to) - len(shape)) + tuple(shape)
-    strides: list[DimLike] = []
-    for d, size, stride in zip(padded, to, strides_of(padded), strict=True):
-        if d == size:
-            strides.append(stride)
-        elif d == 1:
-            strides.append(0)
-        else:
-            raise UnsupportedError(f"cannot tell whether dimension {d} is 1 or {size} before the sizes are bound")
-    copy_nd(cx, x, y, to, strides, why="broadcast copy")
+    copy_nd(cx, x, y, to, broadcast_strides(shape, to), why="broadcast copy")
 
 
 @lowers("tile")

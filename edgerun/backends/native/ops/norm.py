@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from edgerun.backends.native.lowering import Lowering, lowers
 from edgerun.backends.native.ops.elementwise import apply, cast
-from edgerun.backends.native.ops.movement import copy_nd, strides_of
+from edgerun.backends.native.ops.movement import broadcast_strides, copy_nd
 from edgerun.backends.native.ops.reduce import HALF, in_float
 from edgerun.dims import product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
+from edgerun.ops.registry import compatible
 
 
 def _parameter(cx: Lowering, name: str, shape: tuple, dtype: DType) -> str:
-    """A scale or bias in the dtype of the computation, spread to `shape` where it is smaller."""
+    """A scale or bias in the dtype of the computation, spread to `shape` where it is smaller.
+
+    Dimensions that are two different symbols are the same number: the kernel checks that when the sizes are bound.
+    """
     if not name:
         return ""
     own = cx.shape(name)
     name = cast(cx, name, DType.F32 if dtype in HALF else dtype)
-    if product(own) == product(shape):
+    if product(own) == product(shape) or (compatible(own, shape) and 1 not in own):
         return name
     spread = cx.temp(cx.dtype(name), shape, hint=f"{name}.spread")
-    own = (1,) * (len(shape) - len(own)) + tuple(own)
-    strides = [s if d == size else 0 for d, size, s in zip(own, shape, strides_of(own), strict=True)]
-    copy_nd(cx, name, spread, shape, strides, why="scale spread over the row")
+    copy_nd(cx, name, spread, shape, broadcast_strides(own, shape), why="scale spread over the row")
     return spread
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from edgerun.backends.native import group
 from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.elementwise import apply, cast
-from edgerun.backends.native.ops.movement import copy_nd, strides_of, view
+from edgerun.backends.native.ops.movement import broadcast_strides, copy_nd, view
 from edgerun.backends.native.ops.reduce import HALF, in_float
 from edgerun.dims import DimLike, ceildiv, product
 from edgerun.dtypes import DType
@@ -181,9 +181,8 @@ def _expanded(cx: Lowering, name: str, shape: Shape, to: Shape) -> str:
     """`name` with its batch dimensions repeated."""
     if tuple(shape) == tuple(to):
         return name
-    strides = [s if d == size else 0 for d, size, s in zip(shape, to, strides_of(tuple(shape)), strict=True)]
     temp = cx.temp(cx.dtype(name), tuple(to), name)
-    copy_nd(cx, name, temp, to, strides, why="batches repeated")
+    copy_nd(cx, name, temp, to, broadcast_strides(shape, to), why="batches repeated")
     return temp
 
 
