@@ -40,6 +40,7 @@ class Section(enum.IntEnum):
     GOLDEN = 8
     MANIFEST = 9
     WEIGHTS = 10
+    TOKENIZER = 11
 
 
 class DimOp(enum.IntEnum):

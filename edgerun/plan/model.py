@@ -82,3 +82,4 @@ class Plan:
     arena_bytes: int = 0
     thread_scratch_bytes: int = 0
     manifest: dict[str, Any] | None = None
+    tokenizer: bytes | None = None

@@ -282,6 +282,11 @@ class PlanReader:
 
     # -- meaning
     @property
+    def tokenizer(self) -> bytes | None:
+        """The tokenizer of a language model, unread."""
+        return bytes(self._bytes(Section.TOKENIZER)) or None
+
+    @property
     def manifest(self) -> dict[str, Any]:
         """The manifest, empty when there is none. Raises PlanError when it is not a JSON object."""
         return _parse_manifest(bytes(self._bytes(Section.MANIFEST)))

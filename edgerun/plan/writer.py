@@ -122,6 +122,8 @@ class _Writer:
         if self.plan.manifest is not None:
             text = json.dumps(self.plan.manifest, separators=(",", ":")).encode() + b"\0"
             sections.append((Section.MANIFEST, 1, text))
+        if self.plan.tokenizer is not None:
+            sections.append((Section.TOKENIZER, 1, self.plan.tokenizer))
         return self._file(sections)
 
     # -- records

@@ -97,7 +97,8 @@ def pack(
         golden = make(graph, reader, seed=options.seed, file=options.golden_file)
     threads = options.threads or max(target.cores, 1)
     provenance = provenance_of(graph, source)
-    plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets)
+    text = {"text": graph.meta["text"]} if "text" in graph.meta else {}
+    plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets, text)
     excess = limits.check(footprint, budgets)
     if excess:
         raise BudgetExceeded(limits.describe(excess, footprint.remedies))
@@ -125,8 +126,12 @@ def _finish(
     provenance: dict[str, Any],
     target: Target,
     budgets: Budgets,
+    text: Mapping[str, Any],
 ) -> tuple[bytes, Footprint, dict[str, Any]]:
-    """The plan with manifest and golden vectors. The manifest tells its own size: a first pass finds it."""
+    """The plan with manifest and golden vectors. The manifest tells its own size: a first pass finds it.
+
+    `text`: what the manifest of a language model says besides.
+    """
     vectors = golden.vectors if golden else []
     manifest: dict[str, Any] = {}
     bare = len(with_extras(reader.data, b"", []))
@@ -149,6 +154,7 @@ def _finish(
             "ram": [p.as_dict() for p in footprint.ram],
             "ram_bytes": footprint.ram_bytes,
             "golden": [golden.manifest] if golden else [],
+            **text,
         }
         plan = with_extras(reader.data, json.dumps(manifest, separators=(",", ":")).encode() + b"\0", vectors)
         if len(plan) - bare == extras:

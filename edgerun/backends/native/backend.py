@@ -100,6 +100,8 @@ class _Assembler:
         self.numbers: dict[str, int] = {}
         self.weight_bytes = 0
         self.plan = Plan(arch, arena_bytes=memory.arena_bytes, thread_scratch_bytes=memory.thread_scratch_bytes)
+        if "tokenizer" in graph.assets:
+            self.plan.tokenizer = graph.assets["tokenizer"].tobytes()
         self.plan.symbols = self._symbols()
         self.plan.inputs = [(self._number(name), name) for name in graph.feeds]
         for index in memory.order:
@@ -223,7 +225,11 @@ def open_plan(path: str | os.PathLike[str], *, threads: int = 1) -> Session:
     reader = PlanReader(plan)
     ports = [_port(reader, number, name) for number, name in (*reader.inputs, *reader.outputs)]
     count = len(reader.inputs)
-    return Session(ports[:count], ports[count:], NativeRunner(model), "native", None)
+    session = Session(ports[:count], ports[count:], NativeRunner(model), "native", None)
+    session.meta = reader.manifest
+    if reader.tokenizer is not None:
+        session.assets["tokenizer"] = np.frombuffer(reader.tokenizer, np.uint8)
+    return session
 
 
 def _port(reader: PlanReader, number: int, name: str) -> PortInfo:

@@ -17,7 +17,7 @@ _Noreturn void fail(int code, const char *format, ...) __attribute__((format(pri
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));     /* one line on standard error */
 void out(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void out_bytes(const void *data, size_t bytes);
-void out_json_text(const char *text, size_t length);                          /* quoted and escaped */
+void out_json_text(const char *text, size_t length); /* quoted and escaped; what is no UTF-8 becomes U+FFFD */
 void out_json_number(double value);                                           /* "nan", "inf", "-inf" as text */
 void out_flush(void);
 const char *dtype_name(int dtype);             /* "f32"; "?" when unknown */
@@ -53,6 +53,10 @@ typedef struct {
   uint64_t seed;
   long runs, warmup;
   double seconds;
+  const char *prompt;                           /* of generate */
+  long limit, top_k;
+  double temperature, top_p;
+  int chat;
   char shape_names[1024];                       /* storage behind input[].name and shape[].name */
   size_t names_used;
 } options;
@@ -102,5 +106,14 @@ int verb_info(const packed *p, const options *o);
 int verb_run(const packed *p, const options *o, double started);
 int verb_bench(const packed *p, const options *o, double started);
 int verb_selftest(const packed *p, const options *o);
+int verb_generate(const packed *p, const options *o);
+
+/* -- verb_generate.c: language models */
+int has_text(const packed *p);
+int bench_text(const packed *p, const options *o, int cores);
+/* -- verb_bench.c */
+enum { MAX_COUNTS = 16 };
+int thread_counts(const char *text, int cores, int default_count, int *counts);
+void print_memory(const packed *p, const options *o, memory_use use);
 double element(const void *data, int dtype, uint64_t index);                  /* any dtype as double */
 #endif

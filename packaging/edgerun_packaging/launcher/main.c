@@ -37,6 +37,7 @@ int main(int argc, char **argv) {
     packed_open(&p, argc > 0 ? argv[0] : NULL);
     if (!strcmp(o.verb, "info")) status = verb_info(&p, &o);
     else if (!strcmp(o.verb, "run")) status = verb_run(&p, &o, started);
+    else if (!strcmp(o.verb, "generate")) status = verb_generate(&p, &o);
     else if (!strcmp(o.verb, "bench")) status = verb_bench(&p, &o, started);
     else status = verb_selftest(&p, &o);
   }

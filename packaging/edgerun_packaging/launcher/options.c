@@ -4,7 +4,7 @@
 #include <string.h>
 #include "launcher.h"
 
-static const char *const verbs[] = {"info", "run", "bench", "selftest"};
+static const char *const verbs[] = {"info", "run", "generate", "bench", "selftest"};
 
 /* Edit distance of two short words, for "did you mean". */
 static int distance(const char *a, const char *b) {
@@ -32,7 +32,7 @@ static const char *check_verb(const char *word) {
     if (distance(word, verbs[i]) <= 2) near = verbs[i];
   }
   if (near) fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
-  fail(EXIT_USAGE, "there is no command '%s'; the commands are info, run, bench, selftest (see --help)", word);
+  fail(EXIT_USAGE, "there is no command '%s'; the commands are info, run, generate, bench, selftest (see --help)", word);
 }
 
 long parse_count(const char *text, const char *what, long low, long high) {
@@ -75,6 +75,28 @@ static const char *value_of(const char *flag, int argc, char **argv, int *i) {
   return argv[++*i];
 }
 
+/* A number from low to high. */
+static double parse_number(const char *text, const char *what, double low, double high) {
+  char *end;
+  double x = strtod(text, &end);
+  if (end == text || *end || !(x >= low && x <= high))
+    fail(EXIT_USAGE, "%s takes a number from %g to %g, not '%s'", what, low, high, text);
+  return x;
+}
+
+/* Those of generate. Returns whether argv[*i] is one. */
+static int parse_text_option(options *o, int argc, char **argv, int *i) {
+  const char *v;
+  if (!strcmp(argv[*i], "--chat")) o->chat = 1;
+  else if ((v = value_of("--tokens", argc, argv, i)) || (v = value_of("-n", argc, argv, i)))
+    o->limit = parse_count(v, "--tokens", 1, 1000000);
+  else if ((v = value_of("--temperature", argc, argv, i))) o->temperature = parse_number(v, "--temperature", 0, 1e6);
+  else if ((v = value_of("--top-k", argc, argv, i))) o->top_k = parse_count(v, "--top-k", 0, 1000000000);
+  else if ((v = value_of("--top-p", argc, argv, i))) o->top_p = parse_number(v, "--top-p", 1e-9, 1);
+  else return 0;
+  return 1;
+}
+
 static void parse_option(options *o, int argc, char **argv, int *i) {
   const char *v;
   const char *flag = argv[*i];
@@ -96,7 +118,7 @@ static void parse_option(options *o, int argc, char **argv, int *i) {
     o->seconds = strtod(v, &end);
     if (end == v || *end || !(o->seconds > 0) || o->seconds > 86400)
       fail(EXIT_USAGE, "--seconds takes a number above 0 and up to 86400, not '%s'", v);
-  } else {
+  } else if (!parse_text_option(o, argc, argv, i)) {
     fail(EXIT_USAGE, "there is no option '%s'; see --help", flag);
   }
 }
@@ -104,9 +126,12 @@ static void parse_option(options *o, int argc, char **argv, int *i) {
 void parse_options(options *o, int argc, char **argv) {
   o->warmup = 3;
   o->seconds = 2;
+  o->limit = 128;
+  o->top_p = 1;
   for (int i = 1; i < argc; i++) {
     if (argv[i][0] == '-' && argv[i][1]) parse_option(o, argc, argv, &i);
     else if (!o->verb) o->verb = check_verb(argv[i]);
+    else if (!strcmp(o->verb, "generate") && !o->prompt) o->prompt = argv[i];
     else fail(EXIT_USAGE, "'%s' is one word too many; see --help", argv[i]);
   }
 }
@@ -116,6 +141,7 @@ static const char help_general[] =
     "  $ %1$s run --input random\n\n"
     "  info       what is inside: model, target, inputs, outputs, memory\n"
     "  run        run once on given inputs\n"
+    "  generate   continue a text (language models)\n"
     "  bench      latency percentiles and memory\n"
     "  selftest   check weights and golden vectors\n\n"
     "`%1$s COMMAND --help` tells more.\n";
@@ -135,6 +161,16 @@ static const char help_run[] =
     "  --output-dir DIR        write each output to DIR/NAME.npy\n"
     "  --force                 replace files that exist\n"
     "  --seed N                for random inputs (default 0)\n";
+
+static const char help_generate[] =
+    "Continue a text, printing it as it comes.\n\n"
+    "  $ %1$s generate \"The capital of France is\"\n"
+    "  $ %1$s generate \"Write a haiku\" --chat --temperature 0.8 --top-p 0.95 --seed 7\n\n"
+    "  --tokens N, -n N        at most so many tokens (default 128)\n"
+    "  --temperature T         0: always the most likely token (default)\n"
+    "  --top-k K, --top-p P    draw from the K most likely, or from the fewest with probability P together\n"
+    "  --seed N                for drawing (default 0)\n"
+    "  --chat                  the prompt is a message to an assistant\n";
 
 static const char help_bench[] =
     "Measure latency and memory; load, first run and steady runs apart.\n\n"
@@ -157,7 +193,7 @@ static const char help_common[] =
     "Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error\n";
 
 void print_help(const options *o) {
-  static const char *const pages[] = {help_info, help_run, help_bench, help_selftest};
+  static const char *const pages[] = {help_info, help_run, help_generate, help_bench, help_selftest};
   const char *page = help_general;
   for (size_t i = 0; o->verb && i < sizeof verbs / sizeof *verbs; i++)
     if (!strcmp(o->verb, verbs[i])) page = pages[i];

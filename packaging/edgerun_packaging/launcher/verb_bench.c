@@ -6,7 +6,6 @@
 #include "launcher.h"
 
 #define MAX_SAMPLES 16384 /* a phase ends when they are full */
-#define MAX_COUNTS 16
 
 static float sample_ms[MAX_SAMPLES];
 
@@ -61,7 +60,7 @@ static row measure(bound *b, const options *o, int threads) {
 }
 
 /* "4", "1,2,4" or "sweep" (powers of two up to the cores, and the cores). Returns how many counts. */
-static int thread_counts(const char *text, int cores, int default_count, int *counts) {
+int thread_counts(const char *text, int cores, int default_count, int *counts) {
   int n = 0;
   if (!text) return counts[0] = default_count, 1;
   if (!strcmp(text, "sweep")) {
@@ -161,7 +160,7 @@ static const char *why_not_measured(const packed *p, memory_use use) {
   return use.file > (int64_t)p->file_bytes + 65536 ? "running under an emulator" : NULL;
 }
 
-static void print_memory(const packed *p, const options *o, memory_use use) {
+void print_memory(const packed *p, const options *o, memory_use use) {
   double predicted = json_number(json_find(manifest(p), "ram_bytes"), -1), peak = (double)use.rss_peak;
   const char *unknown = why_not_measured(p, use);
   if (o->json) {
@@ -187,6 +186,7 @@ int verb_bench(const packed *p, const options *o, double started) {
   static row rows[MAX_COUNTS];
   int counts[MAX_COUNTS];
   int cores = online_cores(); /* before the runtime restricts this thread to the big ones */
+  if (has_text(p) && !o->n_input && !o->n_shape) return bench_text(p, o, cores);
   int single = o->threads && strcmp(o->threads, "sweep") && !strchr(o->threads, ',');
   er_model *model = load_model(p, o, single ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   bind_inputs(&b, model, o, 1);

@@ -19,7 +19,7 @@
 #error "no plan architecture for this machine"
 #endif
 
-#define SECTION_KINDS ER_SEC_WEIGHTS
+#define SECTION_KINDS ER_SEC_TOKENIZER
 #define ALIGNMENT 64
 #define REFUSE(...) return er_refuse(ER_BAD_PLAN, __VA_ARGS__)
 #define REQUIRE(condition, ...) do { if (!(condition)) REFUSE(__VA_ARGS__); } while (0)

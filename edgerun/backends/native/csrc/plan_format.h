@@ -34,6 +34,7 @@ enum er_section {
   ER_SEC_GOLDEN = 8,   /* er_pgolden[] then their bytes */
   ER_SEC_MANIFEST = 9, /* JSON text: model hash, opset, versions, target, budgets, RAM prediction */
   ER_SEC_WEIGHTS = 10, /* tensor bytes, each 64-byte aligned */
+  ER_SEC_TOKENIZER = 11, /* of a language model: edgerun/text/vocabulary.py; the runtime does not read it */
 };
 
 typedef struct {
