@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from edgerun.backends.numpy.registry import find
+from edgerun.dtypes import DType
+from edgerun.ops.registry import TensorType
 from tests.native.kernel_harness import levels, run_op
 
 
@@ -79,6 +81,24 @@ def test_attention_around_tile_edges(level: str) -> None:
             )
             _same("attention", [q, k, v], {"scale": 0.3}, level)
             _same("attention", [q, k, v], {"scale": 0.3, "causal": True, "left": 20}, level)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_attention_without_scores_stops_at_the_last_key_that_counts(level: str) -> None:
+    """A cache longer than the text: the keys beyond it must not be read into the result, whatever they are."""
+    rng = np.random.default_rng(6)
+    for steps, position in ((1, 0), (1, 63), (3, 9), (29, 0), (57, 4), (64, 0)):
+        q, k, v = (rng.normal(size=(1, h, n, 40)).astype("f") for h, n in ((4, steps), (2, 64), (2, 64)))
+        k[:, :, steps + position :] = v[:, :, steps + position :] = np.nan
+        clean = [np.nan_to_num(k), np.nan_to_num(v)]
+        attrs = {"scale": 0.3, "causal": True}
+        expected = find("attention")(q, *clean, offset=np.array([position]), **attrs)[0]
+        inputs = [q, k, v, None, None, None, None, np.array([position])]
+        for threads in (True, False):
+            (y,) = run_op(
+                "attention", inputs, attrs, types=(TensorType(DType.F32, q.shape),), level=level, threads=threads
+            )
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_attention_in_half_precision() -> None:

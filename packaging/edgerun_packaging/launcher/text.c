@@ -90,25 +90,25 @@ void out(const char *format, ...) {
   out_bytes(line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
-/* Bytes of the UTF-8 character at text[0, left), 0 when it is none. */
-static size_t character_bytes(const char *text, size_t left) {
-  unsigned char c = (unsigned char)*text;
-  size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-  if (n > left) return 0;
-  for (size_t i = 1; i < n; i++)
-    if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
-  return n;
+/* Bytes of the character at text[0, left); *valid: whether it is UTF-8 (RFC 3629). What is not counts as far as it could
+ * have been the start of one, as Python and browsers do. */
+static size_t character_bytes(const char *text, size_t left, int *valid) {
+  const unsigned char *p = (const unsigned char *)text;
+  unsigned char c = *p, low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+  size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0, i = 1;
+  for (; i < n && i < left && p[i] >= low && p[i] <= high; i++, low = 0x80) high = 0xbf;
+  *valid = i == n;
+  return i;
 }
 
 void out_json_text(const char *text, size_t length) {
   out_bytes("\"", 1);
   for (size_t i = 0, n; i < length; i += n) {
     unsigned char c = (unsigned char)text[i];
-    n = character_bytes(text + i, length - i);
-    if (!n) {
-      out("\\ufffd");
-      n = 1;
-    } else if (c == '"' || c == '\\') out("\\%c", c);
+    int valid;
+    n = character_bytes(text + i, length - i, &valid);
+    if (!valid) out("\\ufffd");
+    else if (c == '"' || c == '\\') out("\\%c", c);
     else if (c < 32) out("\\u%04x", c);
     else out_bytes(text + i, n);
   }

@@ -140,9 +140,9 @@ static void att_pack_values(const att_plan *p, float *to, const float *v) {
   }
 }
 
-/* y [n][ld] = a [n][a_ld] times packed b, k x `columns`. */
-static void att_product(const float *a, int64_t a_ld, int64_t n, int64_t k, const float *b, int64_t columns, float *y,
-                        int64_t ld) {
+/* y [n][ld] = a [n][a_ld] times the first k rows of packed b, `depth` x `columns`. */
+static void att_product(const float *a, int64_t a_ld, int64_t n, int64_t k, const float *b, int64_t depth, int64_t columns,
+                        float *y, int64_t ld) {
   const gemm_shape shape = {1, 1, k, 0, 0};
   const gemm_epilogue none = {.act = ER_ACT_NONE};
   int64_t tiles = (n + GEMM_MR - 1) / GEMM_MR;
@@ -152,7 +152,7 @@ static void att_product(const float *a, int64_t a_ld, int64_t n, int64_t k, cons
       int mr = (int)(gemm_tile_first(n, tiles, t + 1) - at);
       const float *rows[GEMM_MR];
       for (int i = 0; i < mr; i++) rows[i] = a + (at + i) * a_ld;
-      gemm_tile(mr, rows, &shape, b + first * k, y + at * ld + first, ld, columns, first, &none, (const char *)rows[0], 0);
+      gemm_tile(mr, rows, &shape, b + first * depth, y + at * ld + first, ld, columns, first, &none, (const char *)rows[0], 0);
     }
 }
 
@@ -279,11 +279,11 @@ static void att_task(void *context, int item, int thread) {
   int64_t columns = nd_min(gemm_columns(p->total), (seen + GEMM_NR - 1) / GEMM_NR * GEMM_NR);
   int64_t width = (columns + 15) / 16 * 16;
   for (int64_t i = 0; i < n * p->size; i++) scaled[i] = q[from * p->size + i] * p->scale;
-  att_product(scaled, p->size, n, p->size, keys, columns, logits, p->padded);
+  att_product(scaled, p->size, n, p->size, keys, p->size, columns, logits, p->padded);
   float scale[ATT_CHUNK];
   for (int64_t i = 0; i < n; i++) scale[i] = att_softmax(p, logits + i * p->padded, b, h, from + i, width);
   y += from * p->value_size;
-  att_product(logits, p->padded, n, seen, values, p->value_size, y, p->value_size);
+  att_product(logits, p->padded, n, seen, values, p->total, p->value_size, y, p->value_size);
   for (int64_t i = 0; i < n; i++)
     for (int64_t d = 0; d < p->value_size; d++) y[i * p->value_size + d] *= scale[i];
 }
