@@ -130,6 +130,17 @@ def qlinear_conv(d: Drawer) -> Case:
     return one("QLinearConv", feeds, attributes | {"group": group}, opset=10, constant=constant, steps=1)
 
 
+@covers("rows_nbits")
+def rows_nbits(d: Drawer) -> Case:
+    n, blocks = d.int(1, 20), d.int(1, 3)
+    feeds = {
+        "d": codes(d, n, blocks * 16), "i": d.integers(*d.shape(high=2), low=-n, high=n - 1),
+        "s": scale(d, n, blocks), "z": codes(d, n, -(-blocks // 2)) if d.bool() else None,
+    }  # fmt: skip
+    attributes = {"block_size": 32, "bits": 4, "gather_axis": 0, "quantize_axis": 1}
+    return one("GatherBlockQuantized", feeds, attributes, domain=MS, opset=1, constant=("d", "s", "z"))
+
+
 @covers("matmul_nbits")
 def matmul_nbits(d: Drawer) -> Case:
     bits, block, n, k = 4, d.pick(16, 32), d.int(1, 20), d.int(1, 3) * 32

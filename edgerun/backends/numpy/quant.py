@@ -238,7 +238,8 @@ def unpack_codes(packed: Array, bits: int) -> Array:
     if bits == 8:
         return packed
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(packed.shape[0], -1)
+    codes = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return codes.reshape(packed.shape[0], packed.shape[1] * 8 // bits)
 
 
 def _spread(parameter: Array, shape: tuple[int, ...], axis: int, block: int) -> Array:

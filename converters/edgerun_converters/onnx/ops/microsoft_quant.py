@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun_converters.onnx.builder import Builder, OnnxNode, find, lowering
@@ -177,7 +179,10 @@ def matmul_nbits(b: Builder, n: OnnxNode) -> None:
 
 @lowering("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(b: Builder, n: OnnxNode) -> None:
-    """Rows of codes, scales and zero points are gathered first, so that only they are dequantised."""
+    """One op for rows of a constant matrix in blocks of 32 of K.
+
+    Otherwise codes, scales and zero points are gathered first, so that only they are dequantised.
+    """
     data, indices, scales, zeros = (n.input(k) for k in range(4))
     rank = b.rank(data)
     axis = b.axis(data, int(n.attr("gather_axis", 0)))
@@ -188,6 +193,8 @@ def gather_block_quantized(b: Builder, n: OnnxNode) -> None:
     packed = b.dtype(data) is DType.U8 and bits < 8
     if packed and quantised != rank - 1:
         raise UnsupportedError("packed codes must be blocked along the last axis")
+    if packed and bits == 4 and rank == 2 and block == 32 and _rows_of_weights(b, n, data, indices, scales, zeros):
+        return
     gathered = [b.one("gather", [t, indices], axis=axis) if t else "" for t in (data, scales, zeros)]
     codes, scale, zero = gathered
     if packed:
@@ -201,6 +208,23 @@ def gather_block_quantized(b: Builder, n: OnnxNode) -> None:
         zero = b.one("expand", [b.const(1 << (bits - 1), DType.U8)], to=b.shape(scale))
     moved = quantised + b.rank(indices) - 1 if quantised > axis else quantised
     n.bind(b.one("dequantize_linear", [codes, scale, zero], axis=moved, block=block, dtype=b.dtype(scales)))
+
+
+def _rows_of_weights(b: Builder, n: OnnxNode, data: str, indices: str, scales: str, zeros: str) -> bool:
+    """Emit rows_nbits for 4-bit codes when all parameters are constant and rows end with a block."""
+    codes, factors = b.static(data), b.static(scales)
+    offsets = b.static(zeros) if zeros else None
+    if codes is None or factors is None or (zeros and offsets is None) or codes.shape[1] % 16:
+        return False
+    if factors.dtype != np.float32 or factors.shape != (codes.shape[0], codes.shape[1] // 16):
+        return False
+    zero = ""
+    if offsets is not None:
+        unpacked = np.stack([offsets & 15, offsets >> 4], -1).reshape(len(offsets), -1)[:, : factors.shape[1]]
+        zero = b.const(unpacked.astype(np.float32), hint=zeros)
+    count, width = codes.shape
+    n.bind(b.one("rows_nbits", [indices, data, scales, zero], k=2 * width, n=count, bits=4, block=32))
+    return True
 
 
 def _unpack(b: Builder, packed: str, bits: int) -> str:
