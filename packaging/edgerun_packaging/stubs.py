@@ -1,6 +1,6 @@
 """The prebuilt files that plans are put into, for each architecture: executable, shared library, static library.
 
-One is up to date when the key stored beside it equals the hash of the C sources. They live next to this module; where
+One is up to date when the key stored beside it equals the hash of its sources. They live next to this module; where
 that is read-only, in the user's cache folder. `python -m edgerun_packaging.stubs ARCH...` builds them.
 """
 
@@ -31,8 +31,8 @@ def _folders() -> list[Path]:
 
 @lru_cache(maxsize=len(KINDS))
 def source_key(kind: str = "executable") -> str:
-    """SHA-256 over the names and bytes of all C sources of a kind."""
-    digest = hashlib.sha256()
+    """SHA-256 over the names and bytes of all C sources of a kind, and over how they are compiled."""
+    digest = hashlib.sha256(Path(__file__).with_name("zig.py").read_bytes())
     roots = [Path(str(files("edgerun.backends.native") / "csrc")), Path(__file__).parent / KINDS[kind]]
     for root in roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in _SUFFIXES):
