@@ -17,10 +17,17 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--nodes", is_flag=True, help="Every node instead of the counts by op.")
 @click.option("--weights", is_flag=True, help="Every weight tensor.")
 @click.option("--no-optimize", is_flag=True, help="The graph as imported.")
+@click.option("--text", type=click.Path(dir_okay=False), help="How many tokens a language model needs for this file.")
 @shape_options
 @common
 def command(
-    model: str, nodes: bool, weights: bool, no_optimize: bool, shapes: tuple[str, ...], dims: tuple[str, ...]
+    model: str,
+    nodes: bool,
+    weights: bool,
+    no_optimize: bool,
+    text: str | None,
+    shapes: tuple[str, ...],
+    dims: tuple[str, ...],
 ) -> Report:
     """Show inputs, outputs, ops and weights of a model, or the manifest of a packed file.
 
@@ -28,9 +35,11 @@ def command(
     $ edgerun inspect model.onnx
     $ edgerun inspect model.onnx --nodes --format csv
     $ edgerun inspect ./packed-model --format json
+    $ edgerun inspect smollm2.edge --text sample.txt
     """
-    with Path(model).open("rb") as file:
-        magic = file.read(8)
+    magic = b"" if Path(model).is_dir() else _head(model)
+    if text is not None:
+        return _text_report(model, text)
     if magic == b"EDGEPLAN" or magic[:4] == b"\x7fELF":
         return _plan_report(model)
     from edgerun.session import load_graph
@@ -88,6 +97,51 @@ def command(
 def _port(kind: str, tensor: Any) -> dict[str, Any]:
     shape = None if tensor.shape is None else [d if isinstance(d, int) else str(d) for d in tensor.shape]
     return {"kind": kind, "name": tensor.name, "dtype": tensor.dtype.short, "shape": shape}
+
+
+def _head(model: str) -> bytes:
+    with Path(model).open("rb") as file:
+        return file.read(8)
+
+
+def _text_report(model: str, path: str) -> Report:
+    """Tokens by script."""
+    from edgerun.errors import UsageError
+    from edgerun.session import load
+    from edgerun.text.fertility import measure
+    from edgerun.text.tokenizer import Tokenizer
+    from edgerun.text.vocabulary import from_bytes
+
+    session = load(model, "numpy")
+    if "tokenizer" not in session.assets:
+        raise UsageError(f"{model} is no language model with a tokenizer")
+    tokenizer = Tokenizer(from_bytes(session.assets["tokenizer"]))
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    found = measure(tokenizer, text)
+    least = min((row.tokens / row.characters for row in found if row.script != "Other"), default=1.0)
+    rows = [
+        {
+            "script": row.script,
+            "words": row.words,
+            "characters": row.characters,
+            "tokens": row.tokens,
+            "tokens_per_word": row.tokens / row.words,
+            "tokens_per_character": row.tokens / row.characters,
+            "fragments_percent": 100 * row.fragments / row.tokens if row.tokens else 0.0,
+            "cost": row.tokens / row.characters / least,
+        }
+        for row in found
+    ]
+    total, context = len(tokenizer.encode(text, specials=False)), session.meta.get("text", {}).get("context")
+    columns = [Column("script", left=True), Column("words"), Column("characters"), Column("tokens"),
+               *(Column(name, lambda v: f"{v:.2f}")
+                 for name in ("tokens_per_word", "tokens_per_character", "fragments_percent", "cost"))]  # fmt: skip
+    notes = [
+        f"{total} tokens in all; the context of the model is {context}",
+        "fragments: tokens that are no whole characters; cost: tokens for a character, the cheapest script 1",
+    ]
+    return Report({"model": model, "text": path, "tokens": total, "context": context, "scripts": rows},
+                  [Table(rows, columns)] if rows else [], notes)  # fmt: skip
 
 
 def _plan_report(model: str) -> Report:

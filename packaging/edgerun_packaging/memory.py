@@ -8,7 +8,11 @@ from edgerun.plan import PlanReader, Space
 
 
 def live_ranges(plan: PlanReader) -> dict[int, tuple[int, int]]:
-    """Tensor number to (first, last) step in which its bytes must stay. Inputs live from step 0, outputs to the end."""
+    """Tensor number to (first, last) step in which its bytes must stay.
+
+    Inputs live from step 0, outputs to the end, states (a key/value cache) throughout: they are views that are read
+    before any of their bytes is written.
+    """
     nodes, tensors = plan.nodes, plan.tensors
     ranges: dict[int, tuple[int, int]] = {}
 
@@ -17,11 +21,20 @@ def live_ranges(plan: PlanReader) -> dict[int, tuple[int, int]]:
             first, last = ranges.get(number, (step, step))
             ranges[number] = (min(first, step), max(last, step))
 
+    written: list[tuple[int, int]] = []
     for number, _ in plan.inputs:
         touch(number, 0)
+        written.append((tensors[number].offset, tensors[number].offset + tensors[number].bytes))
     for step, node in enumerate(nodes):
         for number in (*node.inputs, *node.outputs):
+            if number in node.inputs and number not in ranges and number >= 0 and tensors[number].view:
+                start, end = tensors[number].offset, tensors[number].offset + tensors[number].bytes
+                if not any(a < end and start < b for a, b in written):
+                    touch(number, 0)
+                    touch(number, max(len(nodes) - 1, 0))
             touch(number, step)
+        outputs = [tensors[number] for number in node.outputs if number >= 0]
+        written += [(t.offset, t.offset + t.bytes) for t in outputs if t.space == Space.ARENA]
     for number, _ in plan.outputs:
         touch(number, max(len(nodes) - 1, 0))
     return ranges
