@@ -54,6 +54,7 @@ SOURCES = (
     "quant",
     "qmatmul",
     "qconv",
+    "qdepthwise",
     "nbits",
     "group",
     "attention",
@@ -125,6 +126,7 @@ int main(void) {
 REMOTE = {
     "aarch64": ("aarch64-linux-musl", "generic", "qemu-aarch64"),
     "aarch64-dotprod": ("aarch64-linux-musl", "cortex_a76", "qemu-aarch64"),
+    "aarch64-i8mm": ("aarch64-linux-musl", "generic+v8_2a+dotprod+fullfp16+i8mm", "qemu-aarch64"),
     "armv7": ("arm-linux-musleabihf", "cortex_a7", "qemu-arm"),
     "riscv64": ("riscv64-linux-musl", "baseline_rv64", "qemu-riscv64"),
 }

@@ -77,6 +77,16 @@ def _cases() -> dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]
             cases[f"product {label}"] = ("matmul_integer", [codes(a, 9, 70), codes(b, 70, 19), *zeros], {}, (1, 3))
             filters = codes(b, 19, 3, 3, 5)
             cases[f"conv {label}"] = ("conv_integer", [codes(a, 1, 6, 7, 5), filters, *zeros], window, (1, 3))
+        scale = np.asarray(0.01, np.float32)
+        scales = np.abs(real(19)) * np.float32(0.02)
+        for label, shape, group in (("conv", (19, 3, 3, 8), 1), ("depthwise", (19, 3, 3, 1), 19)):
+            x = codes(a, 1, 9, 14, 8 if group == 1 else 19)
+            quantised = [x, scale, codes(a), codes(np.int8, *shape), scales, np.zeros(19, np.int8)]
+            out = [np.asarray(0.5, np.float32), codes(a), rng.integers(-900, 900, 19).astype(np.int32)]
+            for strides in ((1, 1), (2, 2)):
+                attrs = {**window, "group": group, "strides": strides}
+                name = f"quantised {label} {a.__name__} {strides}"
+                cases[name] = ("qlinear_conv", [*quantised, *out], attrs, (3, 4, 5, 8))
     cases["depthwise"] = (
         "conv_integer",
         [codes(np.uint8, 1, 6, 7, 19), codes(np.int8, 19, 3, 3, 1), codes(np.uint8)],

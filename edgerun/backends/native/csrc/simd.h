@@ -91,4 +91,83 @@ ER_INLINE vf vat_most(vf v, vf high) { vi m = (vi)(v > high); return (vf)((m & (
 #else
 #define vmadd(acc, b, x) ((acc) + (b) * vsplat(x))
 #endif
+
+/* -- 8-bit codes. CODES lanes of i32 are worked on at once: CODES / VL vectors. */
+#define CODES 16
+typedef int32_t vi_unaligned __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+ER_INLINE vi viload(const int32_t *p) { return (vi)*(const vi_unaligned *)p; }
+ER_INLINE void vistore(int32_t *p, vi v) { *(vi_unaligned *)p = (vi_unaligned)v; }
+#define visplat(x) ((vi)vsplat(0.0f) + (int32_t)(x))
+
+/* To the nearest integer, halves to even; |v| < 2^21. */
+ER_INLINE vi vround(vf v) {
+#if VL == 16
+  return (vi)_mm512_cvtps_epi32((__m512)v);
+#elif VL == 8
+  return (vi)_mm256_cvtps_epi32((__m256)v);
+#elif defined(__x86_64__)
+  return (vi)_mm_cvtps_epi32((__m128)v);
+#elif defined(__aarch64__)
+  return (vi)vcvtnq_s32_f32((float32x4_t)v);
+#else
+  const vf magic = vsplat(12582912.0f); /* 3 * 2^22: the sum has no bits for fractions */
+  return (vi)(v + magic) - (vi)magic;
+#endif
+}
+
+/* The low bytes of CODES lanes. */
+ER_INLINE void vstore_codes(uint8_t *p, const vi *v) {
+#if VL == 16
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)v[0]));
+#elif VL == 8 /* lanes hold 0..255 or -128..127: the low byte survives two packings of masked numbers */
+  const __m256i byte = _mm256_set1_epi32(255);
+  __m256i pairs = _mm256_packus_epi32(_mm256_and_si256((__m256i)v[0], byte), _mm256_and_si256((__m256i)v[1], byte));
+  pairs = _mm256_permute4x64_epi64(pairs, 0xd8);
+  _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+#else
+  typedef int32_t wide __attribute__((vector_size(64)));
+  typedef uint8_t codes __attribute__((vector_size(16), aligned(1), may_alias));
+  wide all;
+  memcpy(&all, v, sizeof all);
+  *(codes *)p = (codes)__builtin_convertvector(all, codes);
+#endif
+}
+/* The first n < CODES of them. */
+ER_INLINE void vstore_codes_part(uint8_t *p, const vi *v, int64_t n) {
+  uint8_t t[CODES];
+  vstore_codes(t, v);
+  memcpy(p, t, (size_t)n);
+}
+
+#if VL == 16
+/* 32 lanes each of two rows, not above 2^30, plus `zero` (16-bit lanes), saturated to codes. Where both go to the same
+ * place, the top row stays. */
+ER_INLINE void vstore_codes_rows(uint8_t *top, uint8_t *low, const vi *t, const vi *l, __m512i zero, int is_signed) {
+  __m512i a = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)t[0], (__m512i)t[1]), zero);
+  __m512i b = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)l[0], (__m512i)l[1]), zero);
+  a = is_signed ? _mm512_packs_epi16(a, b) : _mm512_packus_epi16(a, b);
+  /* Packing works within lanes of 128 bits. */
+  a = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
+  _mm256_storeu_si256((__m256i *)low, _mm512_extracti64x4_epi64(a, 1));
+  _mm256_storeu_si256((__m256i *)top, _mm512_castsi512_si256(a));
+}
+#endif
+
+/* CODES bytes as i32, of sign or without. */
+ER_INLINE void vload_codes(vi *v, const uint8_t *p, int is_signed) {
+#if VL == 16
+  __m128i x = _mm_loadu_si128((const __m128i *)p);
+  v[0] = (vi)(is_signed ? _mm512_cvtepi8_epi32(x) : _mm512_cvtepu8_epi32(x));
+#elif VL == 8
+  __m128i x = _mm_loadu_si128((const __m128i *)p), y = _mm_srli_si128(x, 8);
+  v[0] = (vi)(is_signed ? _mm256_cvtepi8_epi32(x) : _mm256_cvtepu8_epi32(x));
+  v[1] = (vi)(is_signed ? _mm256_cvtepi8_epi32(y) : _mm256_cvtepu8_epi32(y));
+#else
+  typedef int32_t wide __attribute__((vector_size(64)));
+  typedef uint8_t ubytes __attribute__((vector_size(16), aligned(1), may_alias));
+  typedef int8_t sbytes __attribute__((vector_size(16), aligned(1), may_alias));
+  wide all = is_signed ? __builtin_convertvector(*(const sbytes *)p, wide) : __builtin_convertvector(*(const ubytes *)p, wide);
+  memcpy(v, &all, sizeof all);
+#endif
+}
 #endif

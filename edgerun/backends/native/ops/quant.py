@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ RANGES = {DType.U8: (0, 255), DType.I8: (-128, 127), DType.U16: (0, 65535), DTyp
 STORED = {DType.U4: np.uint8, DType.U2: np.uint8, DType.I4: np.int8, DType.I2: np.int8}
 """Types of less than a byte, which the native runtime has only as constants, and what holds their codes."""
 CODES = (DType.U8, DType.I8)
-COLUMNS = 16
-ROWS = 32
-"""QG_N and QG_ROWS of qgemm.h."""
+COLUMNS, COLUMN_BYTES, ROWS = 16, 16, 56
+"""QG_N, QG_COLUMN_BYTES and QG_ROWS of qtile.h and qgemm.h."""
+PAIRS = 128
+"""QD_TAPS of qdepthwise.c."""
 
 
 def _name(node: Node, index: int) -> str:
@@ -93,8 +95,14 @@ def pack_codes(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     return np.ascontiguousarray(panels).astype(np.int8).reshape(-1), padded.sum(axis=0, dtype=np.int32), offset
 
 
-def _thread_scratch(k: DimLike) -> DimLike:
-    return product((ROWS, ceildiv(k, 4) * 4 + 4 * COLUMNS + 4))
+def _columns(n: DimLike) -> DimLike:
+    """Bytes of scratch for the numbers per column."""
+    return ceildiv(n, COLUMNS) * (COLUMNS * COLUMN_BYTES)
+
+
+def _flipped(cx: Lowering, dtype: DType) -> bool:
+    """Whether the micro-kernel wants the codes with their top bit flipped (QG_A_SIGNED)."""
+    return (dtype is DType.I8) == (cx.arch == "x86_64")
 
 
 @lowers("matmul_integer")
@@ -140,7 +148,7 @@ def _matmul(cx: Lowering, node: Node, a: str, b: str, zeros: list[str], bias: st
     for name in (zeros[1], scales[1] if scales else ""):
         if name and product(cx.shape(name)) not in (1, n):
             raise UnsupportedError(f"quantisation parameters of shape {cx.shape(name)} for the columns of a product")
-    sums, offset, scratch = "", 0, 0
+    sums, offset, scratch = "", 0, _columns(n)
     if data is not None:
         codes, column_sums, offset = pack_codes(data.reshape(k, n))
         b, sums = cx.weight(codes, b, key=(b, "codes")), cx.weight(column_sums, f"{b}.sums", key=(b, "code sums"))
@@ -148,11 +156,11 @@ def _matmul(cx: Lowering, node: Node, a: str, b: str, zeros: list[str], bias: st
         batches = product(right[:-2])
         if batches not in (1, product(full[:-2])):
             b = _expanded(cx, b, (1,) * (len(full) - len(right)) + tuple(right), (*full[:-2], *right[-2:]))
-        scratch = ceildiv(n, COLUMNS) * COLUMNS * (ceildiv(k, 4) * 4 + 4)
+        scratch = scratch + ceildiv(n, COLUMNS) * COLUMNS * (ceildiv(k, 4) * 4 + 4)
     inputs = [a, b, *zeros, sums, bias, *(scales or [""] * 4)]
     cx.emit(
         "qmatmul", inputs, [result], [int(data is not None), k, n, offset], scratch=scratch,
-        thread_scratch=_thread_scratch(k), macs=product((*full, k)),
+        thread_scratch=product((ROWS, ceildiv(k, 4) * 4)), macs=product((*full, k)),
         why="8-bit products, " + ("packed while planning" if data is not None else "packed while running"),
     )  # fmt: skip
     if result != out:
@@ -217,25 +225,57 @@ def _conv(cx: Lowering, node: Node, x: str, w: str, zeros: list[str], bias: str,
     w_zero = cx.constant(zeros[1]) if zeros[1] else np.zeros(1, np.int32)
     macs = product((*cx.shape(node.outputs[0]), taps))
     rest = [bias, *(scales or [""] * 4)]
-    if per_group == 1 and group == outputs and w_zero is not None:
+    pairs = (math.prod([1, *kernel][-2:-1]) + 1) // 2 * kernel[-1]
+    if per_group == 1 and group == outputs and w_zero is not None and spatial <= 2 and pairs <= PAIRS:
         centred = data.astype(np.int16) - w_zero.astype(np.int16).reshape(-1, *[1] * (spatial + 1))
-        filters = cx.weight(np.ascontiguousarray(centred.reshape(outputs, -1).T), w, key=(w, "depthwise codes"))
+        filters = cx.weight(pack_pairs(centred.reshape(outputs, -1, kernel[-1])), w, key=(w, "depthwise codes"))
+        totals = cx.weight(centred.reshape(outputs, -1).sum(axis=1, dtype=np.int32), f"{w}.sums", key=(w, "filter sums"))
         cx.emit(
-            "qconv_depthwise", [x, filters, zeros[0], "", "", *rest], [node.outputs[0]],
-            [group, taps, outputs, 0, *window], macs=macs, why="one filter a channel, 32 channels at a time",
+            "qconv_depthwise", [x, filters, zeros[0], "", totals, *rest], [node.outputs[0]],
+            [group, taps, outputs, 0, 0, *window], scratch=(cx.shape(x)[-2] + 9) * outputs, macs=macs,
+            why="one filter a channel, 16 channels at a time",
         )  # fmt: skip
         return
+    # K in segments of whole words: see qconv.c.
+    together = group == 1 and attrs["dilations"][-1] == 1
+    length = kernel[-1] * per_group if together else per_group
+    segments = taps // length
+    codes = np.full((outputs, segments, -(-length // 4) * 4), 128 if data.dtype == np.uint8 else 0, data.dtype)
+    codes[:, :, :length] = data.reshape(outputs, segments, length)
     packed, sums, offset = [], [], 0
-    for part in np.split(data.reshape(outputs, -1), group):
-        codes, column_sums, offset = pack_codes(np.ascontiguousarray(part.T))
-        packed.append(codes)
+    for part in np.split(codes.reshape(outputs, -1), group):
+        panels, column_sums, offset = pack_codes(np.ascontiguousarray(part.T))
+        packed.append(panels)
         sums.append(column_sums)
     filters = cx.weight(np.concatenate(packed), w, key=(w, "conv codes"))
     totals = cx.weight(np.concatenate(sums), f"{w}.sums", key=(w, "conv code sums"))
+    image = _flipped(cx, cx.dtype(x)) or length % 4 != 0 or any(p != 0 for p in attrs["pads"])
+    scratch = group * _columns(outputs // group) + 8 * segments
+    if image:
+        scratch = scratch + _image_bytes(cx, node, kernel, cx.shape(x)[-1]) + 4
     cx.emit(
-        "qconv", [x, filters, *zeros, totals, *rest], [node.outputs[0]], [group, taps, outputs, offset, *window],
-        thread_scratch=_thread_scratch(taps) + taps, macs=macs, why="windows gathered row by row, 8-bit products",
+        "qconv", [x, filters, *zeros, totals, *rest], [node.outputs[0]],
+        [group, taps, outputs, offset, int(image), *window], scratch=scratch, macs=macs,
+        why="8-bit products, " + ("the image copied with its border" if image else "the image read in place"),
     )  # fmt: skip
+
+
+def pack_pairs(filters: np.ndarray) -> np.ndarray:
+    """[C, rows, columns] i16 to pairs of rows [ceil(rows / 2) * columns, C, 2], 0 below an odd last row."""
+    channels, rows, columns = filters.shape
+    padded = np.zeros((channels, rows + rows % 2, columns), np.int16)
+    padded[:, :rows] = filters
+    return np.ascontiguousarray(padded.reshape(channels, -1, 2, columns).transpose(1, 3, 0, 2))
+
+
+def _image_bytes(cx: Lowering, node: Node, kernel: list[int], channels: DimLike) -> DimLike:
+    """The part of the image that the windows read, with its border."""
+    attrs, out = node.attrs, cx.shape(node.outputs[0])[1:-1]
+    extents = [
+        (t - 1) * stride + (size - 1) * dilation + 1
+        for t, stride, size, dilation in zip(out, attrs["strides"], kernel, attrs["dilations"], strict=True)
+    ]
+    return product((*extents, channels))
 
 
 # -- weights of few bits

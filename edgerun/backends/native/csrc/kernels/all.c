@@ -41,4 +41,5 @@
 #include "qmatmul.c"
 #include "group.c"
 #include "qconv.c"
+#include "qdepthwise.c"
 #endif
