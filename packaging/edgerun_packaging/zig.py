@@ -44,10 +44,10 @@ FLAGS = (
     "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables",
     "-fno-unwind-tables", "-fno-stack-protector", "-Wall", "-Wextra", "-Wno-unused-parameter",
 )  # fmt: skip
-_LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512",)}
+# Kernels say themselves which loops to unroll; doing it to all others adds a third to the code of the widest levels.
+_LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops")}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
-# Kernels say themselves which loops to unroll; doing it to all others adds a third to the code of the widest level.
-_SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",), ("x86_64", "avx2"): ("-fno-unroll-loops",)}
+_SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
 _LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
 
 

@@ -229,7 +229,9 @@ def _conv(cx: Lowering, node: Node, x: str, w: str, zeros: list[str], bias: str,
     if per_group == 1 and group == outputs and w_zero is not None and spatial <= 2 and pairs <= PAIRS:
         centred = data.astype(np.int16) - w_zero.astype(np.int16).reshape(-1, *[1] * (spatial + 1))
         filters = cx.weight(pack_pairs(centred.reshape(outputs, -1, kernel[-1])), w, key=(w, "depthwise codes"))
-        totals = cx.weight(centred.reshape(outputs, -1).sum(axis=1, dtype=np.int32), f"{w}.sums", key=(w, "filter sums"))
+        totals = cx.weight(
+            centred.reshape(outputs, -1).sum(axis=1, dtype=np.int32), f"{w}.sums", key=(w, "filter sums")
+        )
         cx.emit(
             "qconv_depthwise", [x, filters, zeros[0], "", totals, *rest], [node.outputs[0]],
             [group, taps, outputs, 0, 0, *window], scratch=(cx.shape(x)[-2] + 9) * outputs, macs=macs,
