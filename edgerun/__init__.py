@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from edgerun.session import Session
 
-__all__ = ["Session", "__version__", "load"]
+__all__ = ["Session", "__version__", "from_torch", "load"]
 
 
 def load(path: Any, **options: Any) -> Session:
@@ -22,6 +22,20 @@ def load(path: Any, **options: Any) -> Session:
     from edgerun.session import load as load_session
 
     return load_session(path, **options)
+
+
+def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, **options: Any) -> Session:
+    """A session for a PyTorch module; see `edgerun_converters.checkpoints.torch_export.import_module`.
+
+    `options` go to `edgerun.session.from_graph`: backend ("auto" by default), threads. The graph, to be saved with
+    `edgerun.bundle.save`, is the session's `graph`.
+    """
+    from edgerun.session import from_graph, host
+
+    graph = host("edgerun_converters.checkpoints.torch_export", "import_module")(
+        module, example, dynamic_shapes=dynamic_shapes
+    )
+    return from_graph(graph, **({"backend": "auto"} | options))
 
 
 def __getattr__(name: str) -> Any:

@@ -157,16 +157,21 @@ def load_graph(
 
         graph = bundle.load(path)
         if shapes or dims:
-            graph = _host("edgerun_converters.passes.bind", "bind")(graph, shapes or {}, dims or {})
+            graph = host("edgerun_converters.passes.bind", "bind")(graph, shapes or {}, dims or {})
         return graph
+    if path.suffix == ".pt2":
+        graph = host("edgerun_converters.checkpoints.torch_export", "import_program")(path)
+        return (
+            host("edgerun_converters.passes.bind", "bind")(graph, shapes or {}, dims or {}) if shapes or dims else graph
+        )
     if path.is_dir() or path.suffix in CHECKPOINTS:
-        load_checkpoint = _host("edgerun_converters.checkpoints.load", "import_checkpoint")
+        load_checkpoint = host("edgerun_converters.checkpoints.load", "import_checkpoint")
         graph = load_checkpoint(path, shapes=shapes or {}, dims=dims or {}, options={"context": context})
     elif path.suffix in (".onnx", ".pb", ".ort"):
-        graph = _host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
+        graph = host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
     else:
         raise FileFormatError(f"{path} is neither a bundle, a plan, a packed executable, an ONNX file nor a checkpoint")
-    return _host("edgerun_converters.passes.pipeline", "optimize")(graph, enabled=optimize)
+    return host("edgerun_converters.passes.pipeline", "optimize")(graph, enabled=optimize)
 
 
 def _head(path: Path) -> bytes:
@@ -186,7 +191,7 @@ def _looks_like_bundle(path: Path) -> bool:
     )
 
 
-def _host(module: str, name: str) -> Any:
+def host(module: str, name: str) -> Any:
     """A function of the host side, or UnsupportedError where only the device part is installed."""
     import importlib
 
