@@ -3,7 +3,7 @@
 docs/plan-format.md is the specification.
 """
 
-from edgerun.plan.model import Plan, PlanNode, PlanTensor, Space, SymbolBounds, Weight
+from edgerun.plan.model import Plan, PlanNode, PlanTensor, Space, SymbolBounds, SymbolPlace, Weight
 from edgerun.plan.reader import PlanReader, read_manifest
 from edgerun.plan.writer import write
 
@@ -14,6 +14,7 @@ __all__ = [
     "PlanTensor",
     "Space",
     "SymbolBounds",
+    "SymbolPlace",
     "Weight",
     "read_manifest",
     "write",

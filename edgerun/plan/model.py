@@ -22,11 +22,18 @@ class Space(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SymbolBounds:
-    """A free dimension, bound from the input shapes at run time; low and high are inclusive."""
+    """A free dimension, bound at run time from the input shapes or by a bind_sizes node; low and high are inclusive."""
 
     name: str
     low: int
     high: int
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolPlace:
+    """As a parameter: the number of the dim that is the symbol itself (what bind_sizes sets)."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,13 @@ class PlanTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A kernel call. Tensors by index, -1 = absent. Parameters are words: int, float (by bits), Dim (patched) or
-    a text (its place)."""
+    """A kernel call. Tensors by index, -1 = absent. Parameters are words: int, float (by bits), Dim (patched), a text
+    (its place) or a symbol's place."""
 
     kernel: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    params: tuple[int | float | DimLike | str, ...] = ()
+    params: tuple[int | float | DimLike | str | SymbolPlace, ...] = ()
     name: str = ""
     scratch: int = 0
     scratch_bytes: int = 0

@@ -187,9 +187,7 @@ class PlanReader:
         for number, name in inputs:
             t = self.tensors[number]
             _require(t.space == Space.ARENA and t.ld is None, f"input {name!r} is not a dense tensor in the arena")
-        bound = {d for number, _ in inputs for d in self.tensors[number].dims}
-        for i, (op, *_) in enumerate(self.dims):
-            _require(op != DimOp.SYM or i in bound, f"no input has the free dim {i}")
+        self._bound = {d for number, _ in inputs for d in self.tensors[number].dims}
         return inputs, ports[self._n_in :]
 
     def _nodes(self) -> list[NodeRecord]:
@@ -203,15 +201,24 @@ class PlanReader:
         nodes = [self._node(r, kernels) for r in records]
         for index, node in enumerate(nodes):
             self._check_flow(node, len(nodes) - 1 - index)
+        for i, (op, *_) in enumerate(self.dims):
+            _require(op != DimOp.SYM or i in self._bound, f"no input and no node gives the free dim {i} its value")
         return nodes
 
     def _check_flow(self, node: NodeRecord, following: int) -> None:
-        """What the interpreter relies on when it passes over nodes or ends a run."""
+        """What the interpreter relies on where it acts itself."""
         what, shape = f"node {node.name!r}", (len(node.inputs), len(node.outputs), len(node.params), len(node.patches))
         if node.kernel == "skip_unless":
             _require(shape == (1, 0, 2, 0) and node.inputs[0] >= 0, f"{what} does not take a flag and two numbers")
             _require(node.params[0] in (0, 1), f"{what} wants {node.params[0]}, a flag is 0 or 1")
             _require(0 <= node.params[1] <= following, f"{what} passes over {node.params[1]} nodes, {following} follow")
+        elif node.kernel == "bind_sizes":
+            fine = shape[:2] == (1, 0) and shape[2] >= 2 and not shape[3] and node.inputs[0] >= 0
+            _require(fine, f"{what} does not take integers for sizes")
+            for d in node.params[2:]:
+                free = 0 <= d < len(self.dims) and self.dims[d][0] == DimOp.SYM and d not in self._bound
+                _require(free, f"{what} gives a size to dim {d}, which is not free")
+                self._bound.add(d)
         elif node.kernel == "fail":
             _require(shape == (0, 0, 1, 0), f"{what} has more than a message")
             _require(node.params[0] >= 0, f"the message of {what} lies outside the strings")

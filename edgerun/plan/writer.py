@@ -11,7 +11,7 @@ from edgerun.dims import Dim, DimLike
 from edgerun.errors import PlanError
 from edgerun.plan import layout
 from edgerun.plan.layout import ALIGNMENT, DimOp, Section, TensorFlag, aligned
-from edgerun.plan.model import Plan, PlanNode, PlanTensor
+from edgerun.plan.model import Plan, PlanNode, PlanTensor, SymbolPlace
 
 _FUNCTIONS = {
     "floordiv": DimOp.FLOORDIV,
@@ -153,6 +153,8 @@ class _Writer:
             if isinstance(p, Dim):
                 patches += [index, self.dims.number(p)]
                 values.append(0)
+            elif isinstance(p, SymbolPlace):
+                values.append(self.dims.symbols[p.name])
             elif isinstance(p, str):
                 values.append(self.strings.offset(p))
             else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgerun.backends.native.lowering import SKIP, NativeNode
-from edgerun.dims import Bounds, DimLike, bounds, product
+from edgerun.backends.native.lowering import BIND_SIZES, SKIP, NativeNode
+from edgerun.dims import Bounds, DimLike, bounds
 from edgerun.errors import PlanError
 from edgerun.plan.layout import aligned
 from edgerun.planner.arena import Block, extent, live_bytes, lower_bound, place
 from edgerun.planner.order import order_for_memory
-from edgerun.planner.storage import AnyTensor, Storages, find_storages, unbounded
+from edgerun.planner.storage import AnyTensor, Storages, find_storages, most_elements
 
 WORTH_REORDERING = 0.97
 """Another order is taken when its arena is at most this share: neighbours in the given order share the cache."""
@@ -62,14 +62,14 @@ def plan_memory(
     states: Mapping[str, str] | None = None,
 ) -> MemoryPlan:
     """Place everything for the largest sizes that the bounds of the symbols allow; in the given order, or in one that
-    needs clearly less memory (`order` tells). With branches the order stays as given.
+    needs clearly less memory (`order` tells). With branches, or sizes that the data decide, the order stays as given.
 
     `states`: input name -> the tensor with its next value, which is computed in its place; nothing else lies there.
 
     Raises PlanError when a size has no bound or a tensor is read before it is computed.
     """
     given = _plan_in_order(nodes, tensors, inputs, outputs, symbols, share, states or {})
-    if any(n.kernel == SKIP for n in nodes):
+    if any(n.kernel in (SKIP, BIND_SIZES) for n in nodes):
         return given
     order = order_for_memory(nodes, {n: given.places[n].bytes for n in given.places}, outputs)
     if order == list(range(len(nodes))) or len(order) != len(nodes):
@@ -128,13 +128,7 @@ def _plan_in_order(
 
 
 def _tensor_bytes(name: str, tensors: Mapping[str, AnyTensor], symbols: Mapping[str, Bounds]) -> int:
-    tensor = tensors[name]
-    if tensor.shape is None:
-        raise PlanError(f"the rank of tensor {name!r} is not known")
-    high = bounds(product(tensor.shape), symbols)[1]
-    if high is None:
-        raise unbounded(name, tensor.shape)
-    return high * tensor.dtype.itemsize
+    return most_elements(name, tensors[name], symbols) * tensors[name].dtype.itemsize
 
 
 def _root_blocks(storages: Storages, tensors: Mapping[str, AnyTensor], sizes: Mapping[str, int]) -> dict[str, Block]:

@@ -103,10 +103,8 @@ class _Finder:
     def size(self, name: str) -> int:
         """Largest size in bytes of the tensor itself."""
         if name not in self.sizes:
-            high = bounds(product(self.shape(name)), self.symbols)[1]
-            if high is None:
-                raise unbounded(name, self.shape(name))
-            self.sizes[name] = high * self.tensors[name].dtype.itemsize
+            tensor = self.tensors[name]
+            self.sizes[name] = most_elements(name, tensor, self.symbols) * tensor.dtype.itemsize
         return self.sizes[name]
 
     def is_root(self, name: str) -> bool:
@@ -281,6 +279,17 @@ class _Finder:
     def _fed_by_pieces(self, root: str) -> set[str]:
         """Results of elided concatenations in this storage: they come to life with their last piece."""
         return {o for s in self.result.elided for o in self.nodes[s].outputs if self.result.where[o].root == root}
+
+
+def most_elements(name: str, tensor: AnyTensor, symbols: Mapping[str, Bounds]) -> int:
+    """The largest number of elements of a tensor. Raises PlanError when there is none."""
+    if tensor.shape is None:
+        raise PlanError(f"the rank of tensor {name!r} is not known")
+    high = bounds(product(tensor.shape), symbols)[1]
+    limit = getattr(tensor, "most", None)
+    if high is None and limit is None:
+        raise unbounded(name, tensor.shape)
+    return min(n for n in (high, limit) if n is not None)
 
 
 def unbounded(name: str, shape: Sequence[DimLike]) -> PlanError:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from edgerun.backends.native.binding import NativeModel, host_arch
-from edgerun.backends.native.lowering import SKIP, Lowering, NativeNode, Param
-from edgerun.dims import DimLike, free_symbols, shape_text
+from edgerun.backends.native.lowering import BIND_SIZES, SKIP, Lowering, NativeNode, Param
+from edgerun.backends.native.sizes import declared_sizes
+from edgerun.dims import Dim, DimLike, free_symbols, shape_text
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Graph
 from edgerun.plan import Plan, PlanNode, PlanReader, PlanTensor, Space, SymbolBounds, Weight, write
@@ -41,13 +42,26 @@ def compile_plan(graph: Graph, arch: str, *, options: Mapping[str, object] | Non
     """
     _check_bounds(graph)
     lowering = Lowering(graph, arch, dict(options or {}))
+    lowering.definitions.update(declared_sizes(graph))
     lowering.run()
-    tensors: dict[str, AnyTensor] = {**graph.tensors, **lowering.tensors}
-    _check_types(graph, lowering.nodes, tensors)
+    tensors = _all_tensors(graph, lowering)
+    _check_types(graph, lowering, tensors)
     share = bool((options or {}).get("share_memory", True))
     after = {name: graph.outputs[index] for name, index in graph.states.items()}
-    memory = plan_memory(lowering.nodes, tensors, graph.inputs, graph.outputs, graph.symbols, share=share, states=after)
-    return Compiled(write(_Assembler(graph, lowering.nodes, tensors, memory, arch).plan), memory, lowering.nodes)
+    memory = plan_memory(
+        lowering.nodes, tensors, graph.inputs, graph.outputs, lowering.symbols, share=share, states=after
+    )
+    return Compiled(write(_Assembler(graph, lowering, tensors, memory, arch).plan), memory, lowering.nodes)
+
+
+def _all_tensors(graph: Graph, lowering: Lowering) -> dict[str, AnyTensor]:
+    """All tensors, with the sizes that the data decide in terms of the plan's symbols."""
+    tensors: dict[str, AnyTensor] = {**graph.tensors, **lowering.tensors}
+    if lowering.definitions:
+        for name, t in tensors.items():
+            if t.shape is not None and any(isinstance(d, Dim) for d in t.shape):
+                tensors[name] = replace(t, shape=lowering.shape(name))
+    return tensors
 
 
 def build_plan(graph: Graph, arch: str, *, options: Mapping[str, object] | None = None) -> bytes:
@@ -66,10 +80,10 @@ def _check_bounds(graph: Graph) -> None:
         )
 
 
-def _check_types(graph: Graph, nodes: list[NativeNode], tensors: Mapping[str, AnyTensor]) -> None:
-    used = [*graph.inputs, *graph.outputs, *(t for n in nodes for t in (*n.inputs, *n.outputs) if t)]
+def _check_types(graph: Graph, lowering: Lowering, tensors: Mapping[str, AnyTensor]) -> None:
+    used = [*graph.inputs, *graph.outputs, *(t for n in lowering.nodes for t in (*n.inputs, *n.outputs) if t)]
     problems = []
-    free = graph.free_symbols()
+    free = graph.free_symbols() | lowering.symbols.keys()
     for name in dict.fromkeys(used):
         t = tensors[name]
         if t.dtype.code not in NATIVE_DTYPES or getattr(t, "kind", "tensor") != "tensor":
@@ -91,12 +105,12 @@ class _Assembler:
     def __init__(
         self,
         graph: Graph,
-        nodes: list[NativeNode],
+        lowering: Lowering,
         tensors: Mapping[str, AnyTensor],
         memory: MemoryPlan,
         arch: str,
     ) -> None:
-        self.graph, self.tensors, self.memory = graph, tensors, memory
+        self.graph, self.lowering, self.tensors, self.memory = graph, lowering, tensors, memory
         self.numbers: dict[str, int] = {}
         self.weight_bytes = 0
         self.plan = Plan(arch, arena_bytes=memory.arena_bytes, thread_scratch_bytes=memory.thread_scratch_bytes)
@@ -105,11 +119,11 @@ class _Assembler:
         self.plan.symbols = self._symbols()
         self.plan.inputs = [(self._number(name), name) for name in graph.feeds]
         for index in memory.order:
-            self.plan.nodes.append(self._node(index, nodes[index]))
+            self.plan.nodes.append(self._node(index, lowering.nodes[index]))
         self.plan.outputs = [(self._number(name), name) for name in graph.results]
 
     def _symbols(self) -> list[SymbolBounds]:
-        """The free dimensions of the inputs, in the order in which they appear."""
+        """The free dimensions of the inputs, in the order in which they appear, then those that the data decide."""
         names: dict[str, None] = {}
         bare: set[str] = set()
         for name in self.graph.inputs:
@@ -121,8 +135,9 @@ class _Assembler:
         if hidden:
             raise UnsupportedError(f"no input has the dimension {hidden[0]} itself, only expressions of it")
         found = []
-        for name in names:
-            low, high = self.graph.symbols[name]
+        given = [p.name for n in self.lowering.nodes if n.kernel == BIND_SIZES for p in n.params[2:]]  # type: ignore
+        for name in [*names, *given]:
+            low, high = self.lowering.symbols[name]
             assert high is not None, "checked by _check_bounds"
             found.append(SymbolBounds(name, low or 0, min(high, MAX_DIM)))
         return found

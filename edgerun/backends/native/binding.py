@@ -209,6 +209,7 @@ class NativeModel:
             _raise(status, error.value)
         self.inputs = [self._port(self._lib.er_input_info, i) for i in range(self._lib.er_input_count(self._model))]
         self.outputs = [self._port(self._lib.er_output_info, i) for i in range(self._lib.er_output_count(self._model))]
+        self._sizes_follow_data = any(n.kernel == "bind_sizes" for n in self.nodes)
         self._bound_shapes: list[tuple[int, ...]] | None = None
         if all(d >= 0 for p in self.inputs for d in p.shape):
             self._map_buffers()
@@ -234,10 +235,15 @@ class NativeModel:
         """NumPy arrays over the input and output memory, for the shapes bound now."""
         lib, model = self._lib, self._model
         ins = [self._port(lib.er_input_info, i) for i in range(len(self.inputs))]
-        outs = [self._port(lib.er_output_info, i) for i in range(len(self.outputs))]
         self._input_arrays = [_array_at(lib.er_input_data(model, i), p) for i, p in enumerate(ins)]
-        self._output_arrays = [_array_at(lib.er_output_data(model, i), p) for i, p in enumerate(outs)]
+        self._output_arrays = [] if self._sizes_follow_data else self._current_outputs()
         self._bound_shapes = [p.shape for p in ins]
+
+    def _current_outputs(self) -> list[np.ndarray]:
+        """NumPy arrays over the output memory, for the sizes that outputs have now."""
+        lib = self._lib
+        outs = [self._port(lib.er_output_info, i) for i in range(len(self.outputs))]
+        return [_array_at(lib.er_output_data(self._model, i), p) for i, p in enumerate(outs)]
 
     def bind(self, shapes: list[tuple[int, ...]]) -> None:
         """Set the shapes of all inputs. Raises UsageError when they do not fit, PlanError when a kernel refuses."""
@@ -271,7 +277,8 @@ class NativeModel:
         for buffer, array in zip(self._input_arrays, arrays, strict=True):
             np.copyto(buffer, array)
         self._run()
-        return {p.name: a.copy() for p, a in zip(self.outputs, self._output_arrays, strict=True)}
+        outputs = self._current_outputs() if self._sizes_follow_data else self._output_arrays
+        return {p.name: a.copy() for p, a in zip(self.outputs, outputs, strict=True)}
 
     def _take_inputs(self, inputs: Mapping[str, Any]) -> list[np.ndarray]:
         arrays = []
@@ -394,6 +401,11 @@ class NativeModel:
         port = self.node_output(index, k)
         if port is None:
             raise UsageError(f"node {index} has no output {k}")
+        if self._sizes_follow_data:  # one run tells the size
+            self.run(inputs)
+            port = self.node_output(index, k)
+            if port is None or any(d < 0 for d in port.shape):
+                return None
         result = np.empty(port.shape, port.dtype.numpy)
         room = np.empty(max(result.nbytes, 1), np.uint8)
         self._lib.er_watch(self._model, index, k, room.ctypes.data, room.size)

@@ -17,24 +17,28 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from edgerun.dims import DimLike, bounds, product
+from edgerun.dims import Bounds, Dim, DimLike, bounds, product, substitute
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node, Shape, Tensor
-from edgerun.ops.registry import TensorType, spec
+from edgerun.ops.registry import TensorType, infer, spec
+from edgerun.plan.model import SymbolPlace
 
-Param: TypeAlias = "int | float | DimLike | str"
+Param: TypeAlias = "int | float | DimLike | str | SymbolPlace"
 """One 32-bit parameter word: int as is, float by bit pattern, Dim as a patch evaluated at every binding, str as the
-place of a text in the plan."""
+place of a text in the plan, SymbolPlace as the number of a symbol."""
 
 SKIP = "skip_unless"
 """The kernel that passes over the nodes after it; its second parameter counts lowered nodes, those that become views
 included (the assembler counts anew). Where there is one, nodes run in the order in which they were lowered."""
+
+BIND_SIZES = "bind_sizes"
+"""The kernel that gives symbols their values from the data. Where there is one, nodes stay in order."""
 
 ARCHES = ("x86_64", "aarch64", "armv7", "riscv64", "wasm32")
 
@@ -56,6 +60,8 @@ class NativeTensor:
     dtype: DType
     shape: Shape
     data: np.ndarray | None = None
+    most: int | None = None
+    """The largest number of elements, where the bounds of the dims say less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,12 @@ class Lowering:
         self.options = options or {}
         self.nodes: list[NativeNode] = []
         self.tensors: dict[str, NativeTensor] = {}
+        self.symbols: dict[str, Bounds] = dict(graph.symbols)
+        """Bounds of the free dimensions, and of those that the data decide."""
+        self.definitions: dict[str, DimLike] = {}
+        """What symbols of the graph are that the data decide, in terms of `symbols`."""
+        self.sequences: dict[str, list[str]] = {}
+        """Sequences of tensors whose length is known while planning."""
         self._current: Node | None = None
         self._shared_weights: dict[tuple[str, str], str] = {}
         self._unrolling = False
@@ -130,7 +142,7 @@ class Lowering:
         shape = self.tensor(name).shape
         if shape is None:
             raise UnsupportedError(f"the rank of tensor {name!r} depends on the data")
-        return shape
+        return tuple(substitute(d, self.definitions) for d in shape) if self.definitions else shape
 
     def dtype(self, name: str) -> DType:
         return self.tensor(name).dtype
@@ -141,7 +153,7 @@ class Lowering:
 
     def upper(self, d: DimLike) -> int:
         """Largest value of a dimension. Raises UnsupportedError when it is unbounded."""
-        high = bounds(d, self.graph.symbols)[1]
+        high = bounds(d, self.symbols)[1]
         if high is None:
             raise UnsupportedError(f"dimension {d} has no upper bound", hint="give one with --dim NAME=LOW..HIGH")
         return high
@@ -160,7 +172,8 @@ class Lowering:
 
     def _type(self, name: str) -> TensorType:
         found = self.tensor(name)
-        return TensorType(found.dtype, found.shape, found.data)
+        shape = None if found.shape is None else self.shape(name)
+        return TensorType(found.dtype, shape, found.data, getattr(found, "kind", "tensor"))
 
     # -- building
     def temp(self, dtype: DType, shape: Shape, hint: str = "temp") -> str:
@@ -245,10 +258,30 @@ class Lowering:
     def lower(self, node: Node) -> None:
         """Lower one node: of the graph, or of a sub-graph that the lowering of another node inlines."""
         outer, self._current = self._current, node
+        if self.definitions:
+            node = replace(node, attrs={k: self._defined(v) for k, v in node.attrs.items()})
         try:
+            self._infer(node)
             find(node.op)(node, self)
         finally:
             self._current = outer
+
+    def _defined(self, value: Any) -> Any:
+        """An attribute with the symbols replaced whose definitions are known."""
+        if isinstance(value, Dim):
+            return substitute(value, self.definitions)
+        return tuple(self._defined(v) for v in value) if isinstance(value, tuple) else value
+
+    def _infer(self, node: Node) -> None:
+        """Give outputs of unknown rank the shape that follows from what was learnt about the inputs."""
+        unknown = [k for k, o in enumerate(node.outputs) if o and self.tensor(o).shape is None]
+        if not unknown or any(i and i in self.sequences for i in node.inputs):
+            return
+        types = infer(node.op, [self._type(i) if i else None for i in node.inputs], node.attrs, node.name)
+        for k in unknown:
+            shape = types[k].shape
+            if shape is not None and types[k].kind == "tensor":
+                self.tensors[node.outputs[k]] = NativeTensor(node.outputs[k], types[k].dtype, shape)
 
     def run(self) -> None:
         """Lower every node of the graph. Raises UnsupportedError with `problems` naming each node that cannot be."""

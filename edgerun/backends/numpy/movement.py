@@ -28,6 +28,8 @@ def reshape(x: Array, shape: Array | None = None, *, to: Any = None, allowzero: 
         to = [x.shape[i] if d == 0 and not allowzero else int(d) for i, d in enumerate(shape.tolist())]
         if -1 in to and 0 in to and x.size == 0:
             to = [0 if d == -1 else d for d in to]
+        if min(to, default=0) < -1:
+            raise ShapeError(f"the shape {to} has a negative dimension")
     return x.reshape(to)
 
 

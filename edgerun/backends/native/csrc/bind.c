@@ -1,4 +1,5 @@
 /* Binding: from the shapes of the inputs to checked views of every node. */
+#include <string.h>
 #include "cpu.h"
 #include "error.h"
 #include "model.h"
@@ -50,10 +51,14 @@ static int check_input_shapes(const er_model *m) {
   return ER_OK;
 }
 
-static int bind_tensors(er_model *m) {
+/* Whether entry i of a table of stages belongs to a stage; there is only stage 0 without a table. */
+static int in_stage(const uint32_t *table, uint32_t i, uint32_t stage) { return table ? table[i] == stage : !stage; }
+
+static int bind_tensors(er_model *m, uint32_t stage) {
   const er_plan *p = &m->plan;
   uint64_t extent;
   for (uint32_t i = 0; i < p->n_tensors; i++) {
+    if (!in_stage(m->stages.tensor, i, stage)) continue;
     CHECK(er_plan_view(p, i, m->dims, &m->tensors[i], &extent));
     const uint8_t *space = p->tensors[i].space == ER_SPACE_ARENA ? m->arena : p->weights;
     m->tensors[i].data = (void *)(uintptr_t)(space + p->tensors[i].offset);
@@ -118,6 +123,7 @@ static int bind_node(er_model *m, uint32_t node) {
   for (uint32_t k = 0; k < (uint32_t)record->n_in + record->n_out; k++)
     views[k] = numbers[k] < 0 ? (er_view){0} : m->tensors[numbers[k]];
   int32_t *params = (int32_t *)(uintptr_t)n->call.param;
+  n->bound = 0;
   for (uint32_t k = 0; k < record->n_patch; k++) {
     const int32_t *pair = m->plan.words + record->patch + 2 * k;
     int64_t value = m->dims[pair[1]];
@@ -131,20 +137,67 @@ static int bind_node(er_model *m, uint32_t node) {
   er_call call = n->call;
   call.error = why;
   call.pool = NULL;
+  call.fault = NULL;
   if (er_check_functions[n->kernel](&call))
     return er_refuse(ER_BAD_PLAN, "node '%.80s' (%s): %s", node_name(m, node), er_kernel_names[n->kernel], why);
+  n->bound = 1;
+  return ER_OK;
+}
+
+/* Dims, tensors and nodes of one stage. */
+static int bind_stage(er_model *m, uint32_t stage) {
+  CHECK(er_plan_dims(&m->plan, m->symbols, m->stages.dim, stage, m->dims));
+  CHECK(bind_tensors(m, stage));
+  for (uint32_t i = 0; i < m->plan.n_nodes; i++)
+    if (in_stage(m->stages.node, i, stage)) CHECK(bind_node(m, i));
   return ER_OK;
 }
 
 int er_model_bind(er_model *m) {
   m->bound = 0;
+  er_model_unbind_data(m);
   CHECK(bind_symbols(m));
-  CHECK(er_plan_dims(&m->plan, m->symbols, m->dims));
-  CHECK(bind_tensors(m));
+  CHECK(bind_stage(m, 0));
   CHECK(check_input_shapes(m));
-  for (uint32_t i = 0; i < m->plan.n_nodes; i++) CHECK(bind_node(m, i));
   m->bound = 1;
   return ER_OK;
+}
+
+void er_model_unbind_data(er_model *m) {
+  if (!m->stages.node) return;
+  for (uint32_t i = 0; i < m->plan.n_tensors; i++) if (m->stages.tensor[i]) m->tensors[i] = (er_view){0};
+  for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
+    er_node *n = &m->nodes[i];
+    if (!m->stages.node[i]) continue;
+    n->bound = 0;
+    memset((void *)(uintptr_t)n->call.in, 0, ((size_t)n->call.n_in + (size_t)n->call.n_out) * sizeof(er_view));
+  }
+}
+
+/* Element k of a dense tensor of integers (control.c checks the dtype); what i64 cannot hold is its largest. */
+static int64_t integer_at(const er_view *v, int64_t k) {
+  switch (v->dtype) {
+    case ER_I64: return ((const int64_t *)v->data)[k];
+    case ER_I32: return ((const int32_t *)v->data)[k];
+    default: return ((const uint8_t *)v->data)[k];
+  }
+}
+
+int er_model_bind_data(er_model *m, uint32_t i) {
+  const er_plan *p = &m->plan;
+  const er_call *c = &m->nodes[i].call;
+  for (int k = 2; k < c->n_param; k++) {
+    const er_pdim *d = &p->dims[c->param[k]];
+    int64_t raw = integer_at(&c->in[0], k - 2), value;
+    if (__builtin_add_overflow(raw, (int64_t)c->param[1], &value)) value = raw < 0 ? INT64_MIN : INT64_MAX;
+    if (c->param[0]) value = value < d->a ? d->a : value > d->b ? d->b : value;
+    if (value < d->a || value > d->b)
+      return er_refuse(ER_FAILED, "node '%.80s': %.60s is %lld; the plan is made for %lld to %lld", node_name(m, i),
+                       er_plan_text(p, d->name), (long long)raw, (long long)d->a - c->param[1],
+                       (long long)d->b - c->param[1]);
+    m->symbols[d->v] = value;
+  }
+  return bind_stage(m, i + 1) ? ER_FAILED : ER_OK;
 }
 
 void er_model_connect(er_model *m) {
@@ -155,6 +208,7 @@ void er_model_connect(er_model *m) {
     n->call.scratch_bytes = (size_t)m->plan.nodes[i].scratch_bytes;
     n->call.thread_scratch = m->thread_scratch;
     n->call.thread_scratch_bytes = (size_t)m->plan.header->thread_scratch_bytes;
+    n->call.fault = &m->fault;
     n->run = er_level_run(m->isa, n->kernel);
   }
 }

@@ -26,7 +26,8 @@ void er_free(er_model *model);
 
 int er_input_count(const er_model *model);
 int er_output_count(const er_model *model);
-/* dim: the bound value; -1 (and bytes 0) while it depends on a symbol that is not bound. */
+/* dim: the bound value; -1 (and bytes 0) while it depends on a symbol that is not bound. Sizes of outputs that the data
+ * decide are those of the last run. */
 int er_input_info(const er_model *model, int index, er_io_info *info);
 int er_output_info(const er_model *model, int index, er_io_info *info);
 /* Symbolic models: give every input's shape, then bind. Fixed models are bound by er_load. */

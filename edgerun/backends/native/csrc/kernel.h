@@ -21,6 +21,12 @@ typedef struct {
   int64_t ld;
 } er_view;
 
+/* What a kernel found wrong with values while it ran; the runtime ends the run with an error after the node. */
+typedef struct {
+  int32_t found; /* 1: index `index` lies outside an axis of `size` elements */
+  int64_t index, size;
+} er_fault;
+
 typedef struct {
   const er_view *in, *out;
   int n_in, n_out;
@@ -32,6 +38,7 @@ typedef struct {
   size_t thread_scratch_bytes;
   er_pool *pool;        /* already limited to the threads this node may use; NULL in check, which must not depend on it */
   char *error;          /* check: on failure, a sentence of at most 160 bytes goes here */
+  er_fault *fault;      /* run: see er_index_fault; NULL in check */
 } er_call;
 
 typedef int (*er_check_fn)(const er_call *c); /* 0 = valid, else c->error is set */
@@ -44,6 +51,15 @@ void er_parallel(er_pool *p, er_task_fn fn, void *ctx, int n);
 int er_pool_threads(const er_pool *p); /* at least 1; only those this node may use */
 static inline void *er_thread_scratch(const er_call *c, int thread) {
   return (char *)c->thread_scratch + (size_t)thread * c->thread_scratch_bytes;
+}
+
+/* Reports an index that an axis of `size` elements does not have. Any thread; the first report stays. */
+static inline void er_index_fault(const er_call *c, int64_t index, int64_t size) {
+  int32_t none = 0;
+  if (!c->fault || !__atomic_compare_exchange_n(&c->fault->found, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    return;
+  c->fault->index = index;
+  c->fault->size = size;
 }
 
 static inline float er_param_f32(const er_call *c, int i) {

@@ -189,8 +189,8 @@ static int check_kernels(const er_plan *p) {
   return ER_OK;
 }
 
-/* What the interpreter relies on when it passes over nodes or ends a run: their own kernels cannot see the plan. */
-static int check_flow(const er_plan *p, uint32_t i) {
+/* What the interpreter relies on where it acts itself: the kernels of such nodes cannot see the plan. */
+static int check_flow(const er_plan *p, uint32_t i, uint8_t *bound /* by dim: whether a symbol has its value */) {
   const er_pnode *n = &p->nodes[i];
   const char *name = er_plan_text(p, n->name);
   const int32_t *param = n->n_param ? p->words + n->param : NULL;
@@ -202,6 +202,15 @@ static int check_flow(const er_plan *p, uint32_t i) {
       REQUIRE(param[0] == 0 || param[0] == 1, "node '%.80s' wants %d, a flag is 0 or 1", name, param[0]);
       REQUIRE(param[1] >= 0 && (uint32_t)param[1] < p->n_nodes - i, "node '%.80s' passes over %d nodes, %u follow",
               name, param[1], p->n_nodes - i - 1);
+      break;
+    case ER_FLOW_SIZES:
+      REQUIRE(n->n_in == 1 && n->n_out == 0 && p->words[n->io] >= 0 && n->n_param >= 2 && n->n_patch == 0,
+              "node '%.80s' does not take integers for sizes", name);
+      for (uint32_t k = 2; k < n->n_param; k++) {
+        REQUIRE(param[k] >= 0 && (uint32_t)param[k] < p->n_dims && p->dims[param[k]].op == ER_DIM_SYM && !bound[param[k]],
+                "node '%.80s' gives size %u to dim %d, which is not free", name, k - 2, param[k]);
+        bound[param[k]] = 1;
+      }
       break;
     case ER_FLOW_FAIL:
       REQUIRE(n->n_in == 0 && n->n_out == 0 && n->n_param == 1 && n->n_patch == 0,
@@ -215,7 +224,7 @@ static int check_flow(const er_plan *p, uint32_t i) {
 /* The records of one node, and that what it reads exists by then. `state`, by tensor: */
 enum { UNWRITTEN = 0, WRITTEN = 1, FROM_OUTSIDE = 2 /* an input, a weight or a view */ };
 
-static int check_node(const er_plan *p, uint32_t i, uint8_t *state) {
+static int check_node(const er_plan *p, uint32_t i, uint8_t *state, uint8_t *bound) {
   const er_pnode *n = &p->nodes[i];
   CHECK(check_text(p, n->name, "node", i));
   const char *name = er_plan_text(p, n->name);
@@ -233,7 +242,7 @@ static int check_node(const er_plan *p, uint32_t i, uint8_t *state) {
   REQUIRE(n->scratch % ALIGNMENT == 0 && n->scratch <= p->header->arena_bytes &&
               n->scratch_bytes <= p->header->arena_bytes - n->scratch,
           "the scratch of node '%.80s' lies outside the arena", name);
-  CHECK(check_flow(p, i));
+  CHECK(check_flow(p, i, bound));
   for (uint32_t k = 0; k < (uint32_t)n->n_in + n->n_out; k++) {
     int32_t t = p->words[n->io + k];
     int is_output = k >= n->n_in;
@@ -281,14 +290,18 @@ static int check_io(const er_plan *p, uint8_t *state) {
   return ER_OK;
 }
 
-/* Every symbol is some input's dim, so binding the inputs gives all of them a value. `bound`: by dim, zero. */
-static int check_symbols_bound(const er_plan *p, uint8_t *bound) {
+/* Marks the symbols that are dims of inputs: binding the inputs gives these a value. `bound`: by dim, zero. */
+static void mark_bound(const er_plan *p, uint8_t *bound) {
   for (uint32_t i = 0; i < p->header->n_inputs; i++) {
     const er_ptensor *t = &p->tensors[p->io[i].tensor];
     for (uint32_t k = 0; k < t->rank; k++) bound[p->words[t->dims + k]] = 1;
   }
+}
+
+/* Every symbol gets its value once: from an input's dim or from a node. */
+static int check_symbols_bound(const er_plan *p, const uint8_t *bound) {
   for (uint32_t d = 0; d < p->n_dims; d++)
-    REQUIRE(p->dims[d].op != ER_DIM_SYM || bound[d], "no input has the free dim %u", d);
+    REQUIRE(p->dims[d].op != ER_DIM_SYM || bound[d], "no input and no node gives the free dim %u its value", d);
   return ER_OK;
 }
 
@@ -314,10 +327,12 @@ static int check_records(const er_plan *p, uint8_t *state) {
     if (p->tensors[i].space == ER_SPACE_WEIGHTS || (p->tensors[i].flags & ER_TENSOR_VIEW)) state[i] = FROM_OUTSIDE;
   }
   CHECK(check_io(p, state));
-  CHECK(check_symbols_bound(p, state + p->n_tensors));
+  uint8_t *bound = state + p->n_tensors;
+  mark_bound(p, bound);
   CHECK(check_kernels(p));
   CHECK(check_table_sizes(p));
-  for (uint32_t i = 0; i < p->n_nodes; i++) CHECK(check_node(p, i, state));
+  for (uint32_t i = 0; i < p->n_nodes; i++) CHECK(check_node(p, i, state, bound));
+  CHECK(check_symbols_bound(p, bound));
   for (uint32_t i = p->header->n_inputs; i < p->n_io; i++)
     REQUIRE(state[p->io[i].tensor] != UNWRITTEN && !p->tensors[p->io[i].tensor].ld,
             "output '%.80s' is never computed or not dense", er_plan_text(p, p->io[i].name));

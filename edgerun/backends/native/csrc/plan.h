@@ -24,8 +24,19 @@ enum { ER_MAX_NODE_INPUTS = 4096, ER_MAX_NODE_OUTPUTS = 256, ER_MAX_KERNELS = 10
  * sentence in er_error_text(). `data` must be 64-byte aligned. Time is linear in the plan without its weights. */
 int er_plan_open(er_plan *p, const void *data, size_t bytes);
 
-/* Evaluates all dims for the values of the symbols. ER_BAD_ARGUMENT on overflow or division by zero. */
-int er_plan_dims(const er_plan *p, const int64_t *symbols /* [n_symbols] */, int64_t *values /* [n_dims] */);
+/* When things are known: 0 once the inputs are bound, i + 1 once node i, a bind_sizes, has run. */
+typedef struct { uint32_t *dim, *tensor, *node; } er_stages; /* [n_dims], [n_tensors], [n_nodes] */
+
+/* Whether any size comes from the data: some node is a bind_sizes. */
+int er_plan_is_staged(const er_plan *p);
+
+/* Fills the stages. ER_BAD_PLAN when a node comes before the sizes of its tensors or parameters are known. */
+int er_plan_stages(const er_plan *p, const er_stages *stages);
+
+/* Evaluates the dims of one stage for the values of the symbols; all dims when `stages` is NULL. ER_BAD_ARGUMENT on
+ * overflow or division by zero. */
+int er_plan_dims(const er_plan *p, const int64_t *symbols /* [n_symbols] */, const uint32_t *stages /* [n_dims] */,
+                 uint32_t stage, int64_t *values /* [n_dims] */);
 
 /* The view of tensor `index` under these dim values, `data` relative to neither space: its byte offset is the plan's.
  * ER_BAD_ARGUMENT when a dim is negative or the tensor needs more than its reserved bytes. *extent: bytes from the
@@ -42,6 +53,7 @@ extern const er_check_fn er_check_functions[];
 int er_kernel_count(void);
 int er_kernel_find(const char *name); /* -1 when there is none */
 /* Kernels on which the interpreter acts itself. */
-enum er_flow { ER_FLOW_NONE = 0, ER_FLOW_SKIP = 1 /* skip_unless */, ER_FLOW_FAIL = 2 /* fail */ };
+enum er_flow { ER_FLOW_NONE = 0, ER_FLOW_SKIP = 1 /* skip_unless */, ER_FLOW_FAIL = 2 /* fail */,
+               ER_FLOW_SIZES = 3 /* bind_sizes */ };
 enum er_flow er_kernel_flow(const char *name);
 #endif

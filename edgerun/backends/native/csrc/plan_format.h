@@ -43,7 +43,7 @@ typedef struct {
   uint64_t total_bytes;  /* of the whole plan */
   uint64_t arena_bytes;  /* activations + scratch of single-threaded parts, at the upper bounds of all symbols */
   uint64_t thread_scratch_bytes; /* additional scratch for each thread (the runtime adds it per thread) */
-  uint32_t n_symbols;    /* free dims bound from the inputs' shapes */
+  uint32_t n_symbols;    /* free dims, from the inputs' shapes or from bind_sizes nodes */
   uint32_t n_sections;
   uint64_t checksum;     /* FNV-1a 64 of bytes [128, total_bytes - weights) i.e. everything but header and WEIGHTS */
   uint64_t weights_checksum; /* FNV-1a 64 over 8-byte words of WEIGHTS (zero padded): verified by selftest */

@@ -45,6 +45,25 @@ static int take_tables(er_model *m) {
   return ER_OK;
 }
 
+/* When each dim, tensor and node is known; nothing for the usual plan, whose sizes the inputs' shapes decide. */
+static int take_stages(er_model *m) {
+  const er_plan *p = &m->plan;
+  if (!er_plan_is_staged(p)) return ER_OK;
+  uint32_t *all = calloc((size_t)p->n_dims + p->n_tensors + p->n_nodes + 1, sizeof *all);
+  if (!all) return er_refuse(ER_NO_MEMORY, "no memory for the tables of %u nodes", p->n_nodes);
+  m->stages = (er_stages){all, all + p->n_dims, all + p->n_dims + p->n_tensors};
+  return er_plan_stages(p, &m->stages);
+}
+
+/* Whether no dim of an input is free. */
+static int has_fixed_inputs(const er_plan *p) {
+  for (uint32_t i = 0; i < p->header->n_inputs; i++) {
+    const er_ptensor *t = &p->tensors[p->io[i].tensor];
+    for (uint32_t k = 0; k < t->rank; k++) if (p->dims[p->words[t->dims + k]].op != ER_DIM_CONST) return 0;
+  }
+  return 1;
+}
+
 static void fill_nodes(er_model *m) {
   const er_plan *p = &m->plan;
   er_view *views = m->views;
@@ -107,10 +126,11 @@ static int load(er_model *m, const void *plan, size_t bytes, int threads) {
   if (m->isa < 0) return er_refuse(ER_UNSUPPORTED, "ER_ISA names a level that this CPU does not have");
   CHECK(er_plan_open(&m->plan, plan, bytes));
   CHECK(take_tables(m));
+  CHECK(take_stages(m));
   CHECK(take_arena(m));
   fill_nodes(m);
   CHECK(set_threads(m, threads));
-  return m->plan.header->n_symbols ? ER_OK : er_model_bind(m);
+  return has_fixed_inputs(&m->plan) ? er_model_bind(m) : ER_OK;
 }
 
 int er_load(const void *plan, size_t bytes, int threads, er_model **model, const char **error) {
@@ -129,6 +149,7 @@ void er_free(er_model *m) {
   er_team_stop(m->pool.team);
   er_pages_give(m->thread_scratch, m->thread_scratch_bytes);
   if (m->arena) er_pages_give(m->arena, arena_pages(m));
+  free(m->stages.dim);
   free(m->params);
   free(m->input_shapes);
   free(m->symbols);
@@ -144,13 +165,13 @@ void er_free(er_model *m) {
 int er_input_count(const er_model *m) { return (int)m->plan.header->n_inputs; }
 int er_output_count(const er_model *m) { return (int)m->plan.header->n_outputs; }
 
-/* Shape and type of tensor `t`; unbound dims are -1. */
+/* Shape and type of tensor `t`; dims that are not known are -1. */
 static void describe(const er_model *m, uint32_t t, const char *name, er_io_info *info) {
   const er_plan *p = &m->plan;
   const er_ptensor *record = &p->tensors[t];
   *info = (er_io_info){.name = name, .dtype = record->dtype, .rank = record->rank};
-  if (m->bound) {
-    const er_view *v = &m->tensors[t];
+  const er_view *v = &m->tensors[t];
+  if (m->bound && v->dtype) {
     memcpy(info->dim, v->dim, sizeof info->dim);
     info->bytes = (uint64_t)er_numel(v) * (uint64_t)er_itemsize(v->dtype);
     return;
@@ -215,9 +236,19 @@ static double seconds_now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void run_node(er_model *m, er_node *n) {
+static int report_fault(er_model *m, const er_node *n) {
+  er_fault fault = m->fault;
+  m->fault.found = 0;
+  return er_refuse(ER_FAILED, "node '%.80s': index %lld is outside an axis of %lld elements",
+                   er_node_name(m, (int)(n - m->nodes)), (long long)fault.index, (long long)fault.size);
+}
+
+static int run_node(er_model *m, er_node *n) {
+  if (!n->bound)
+    return er_refuse(ER_FAILED, "node '%.80s' comes before its sizes are known", er_node_name(m, (int)(n - m->nodes)));
   m->pool.threads = n->max_threads && n->max_threads < m->threads ? n->max_threads : m->threads;
   n->run(&n->call);
+  return m->fault.found ? report_fault(m, n) : ER_OK;
 }
 
 /* Copies a view without its row gaps. */
@@ -226,6 +257,13 @@ static void copy_dense(const er_view *v, uint8_t *to) {
   size_t stride = (size_t)v->ld * (size_t)er_itemsize(v->dtype), rows = 1;
   for (int k = 0; k + 1 < v->rank; k++) rows *= (size_t)v->dim[k];
   for (size_t r = 0; r < rows && width; r++) memcpy(to + r * width, (const uint8_t *)v->data + r * stride, width);
+}
+
+static int copy_watched(const er_model *m, const er_view *v) {
+  if ((uint64_t)er_numel(v) * (uint64_t)er_itemsize(v->dtype) > m->watch_bytes)
+    return er_refuse(ER_BAD_ARGUMENT, "the watched output does not fit into %zu bytes", m->watch_bytes);
+  copy_dense(v, m->watch_to);
+  return ER_OK;
 }
 
 /* How many nodes to pass over after this skip_unless; within the plan (plan.c). */
@@ -240,12 +278,21 @@ static int refuse_at(const er_model *m, uint32_t i) {
                    er_plan_text(p, (uint32_t)m->nodes[i].call.param[0]));
 }
 
+/* A node on which the interpreter acts itself; *i moves past nodes that do not run. */
+static int run_flow(er_model *m, uint32_t *i) {
+  const er_node *n = &m->nodes[*i];
+  if (n->flow == ER_FLOW_FAIL) return refuse_at(m, *i);
+  if (!n->bound) return er_refuse(ER_FAILED, "node '%.80s' comes before its sizes are known", er_node_name(m, (int)*i));
+  if (n->flow == ER_FLOW_SIZES) return er_model_bind_data(m, *i);
+  *i += nodes_skipped(n);
+  return ER_OK;
+}
+
 static int run_plain(er_model *m) {
   for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
     er_node *n = &m->nodes[i];
-    if (n->flow == ER_FLOW_NONE) run_node(m, n);
-    else if (n->flow == ER_FLOW_SKIP) i += nodes_skipped(n);
-    else return refuse_at(m, i);
+    if (n->flow == ER_FLOW_NONE) CHECK(run_node(m, n));
+    else CHECK(run_flow(m, &i));
   }
   return ER_OK;
 }
@@ -257,25 +304,20 @@ static int run_observed(er_model *m) {
   }
   for (uint32_t i = 0; i < m->plan.n_nodes; i++) {
     er_node *n = &m->nodes[i];
-    if (n->flow == ER_FLOW_FAIL) return refuse_at(m, i);
+    uint32_t at = i;
     double start = m->profile ? seconds_now() : 0;
-    if (n->flow == ER_FLOW_NONE) run_node(m, n);
+    if (n->flow == ER_FLOW_NONE) CHECK(run_node(m, n));
+    else CHECK(run_flow(m, &i));
     if (m->profile) n->seconds = seconds_now() - start;
     n->ran = 1;
-    if (n->flow == ER_FLOW_SKIP) i += nodes_skipped(n);
-    else if (m->watch_to && m->watch_node == (int)i) copy_dense(&n->call.out[m->watch_output], m->watch_to);
+    if (m->watch_to && m->watch_node == (int)at) CHECK(copy_watched(m, &n->call.out[m->watch_output]));
   }
   return ER_OK;
 }
 
 int er_run(er_model *m, const char **error) {
   if (!m->bound) return explain(er_refuse(ER_BAD_ARGUMENT, "the shapes of the inputs are not bound"), error);
-  if (m->watch_to) {
-    const er_view *v = &m->nodes[m->watch_node].call.out[m->watch_output];
-    if ((uint64_t)er_numel(v) * (uint64_t)er_itemsize(v->dtype) > m->watch_bytes)
-      return explain(er_refuse(ER_BAD_ARGUMENT, "the watched output does not fit into %zu bytes", m->watch_bytes),
-                     error);
-  }
+  er_model_unbind_data(m);
   er_float_mode floats = er_flush_denormals();
   int status = m->profile || m->watch_to ? run_observed(m) : run_plain(m);
   er_restore_floats(floats);

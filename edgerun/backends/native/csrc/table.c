@@ -22,7 +22,10 @@ int er_kernel_find(const char *name) {
 }
 
 enum er_flow er_kernel_flow(const char *name) {
-  return !strcmp(name, "skip_unless") ? ER_FLOW_SKIP : !strcmp(name, "fail") ? ER_FLOW_FAIL : ER_FLOW_NONE;
+  return !strcmp(name, "skip_unless")  ? ER_FLOW_SKIP
+         : !strcmp(name, "fail")       ? ER_FLOW_FAIL
+         : !strcmp(name, "bind_sizes") ? ER_FLOW_SIZES
+                                       : ER_FLOW_NONE;
 }
 
 const char *er_kernel_name(int index) {

@@ -6,6 +6,7 @@ from edgerun.backends.native.lowering import Lowering, lowers
 from edgerun.backends.native.ops.elementwise import cast
 from edgerun.backends.native.ops.movement import copy_nd, strides_of
 from edgerun.backends.native.ops.reduce import number_of
+from edgerun.backends.native.sizes import define, integer
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
@@ -76,7 +77,9 @@ def scatter_nd(node: Node, cx: Lowering) -> None:
 def one_hot(node: Node, cx: Lowering) -> None:
     indices, depth, values = node.inputs
     if cx.constant(depth) is None:
-        raise UnsupportedError("the depth of one_hot is computed at run time, so that sizes depend on the data")
+        shape, size = cx.shape(indices), integer(cx, depth, 0)
+        axis = node.attrs["axis"] % (len(shape) + 1)
+        define(cx, node.outputs[0], [*shape[:axis], size, *shape[axis:]])
     if cx.dtype(indices) in (DType.F16, DType.BF16, DType.U64):
         indices = cast(cx, indices, DType.I64)
     number_of(cx, cx.dtype(values), "one_hot")

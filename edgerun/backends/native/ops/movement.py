@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.native.lowering import Lowering, Param, Placement, lowers
-from edgerun.dims import Dim, DimLike, product
+from edgerun.backends.native.ops import movement_sizes
+from edgerun.backends.native.sizes import define, integer, is_zero, total
+from edgerun.dims import Dim, DimLike, maximum, minimum, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
-from edgerun.ops.movement import slice_range
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -29,16 +30,11 @@ def strides_of(shape: Shape) -> list[DimLike]:
 
 
 def broadcast_strides(shape: Shape, to: Shape) -> list[DimLike]:
-    """Strides in elements that read `shape` as the larger shape `to`: 0 along axes that repeat.
-
-    Raises UnsupportedError where only the sizes at run time tell whether an axis repeats.
-    """
+    """Strides in elements that read `shape` as the larger shape `to`: 0 along axes that repeat."""
     padded = (1,) * (len(to) - len(shape)) + tuple(shape)
     strides: list[DimLike] = []
     for d, size, stride in zip(padded, to, strides_of(padded), strict=True):
-        if d != size and d != 1:
-            raise UnsupportedError(f"cannot tell whether dimension {d} is 1 or {size} before the sizes are bound")
-        strides.append(stride if d == size else 0)
+        strides.append(stride if d == size else stride * (1 - is_zero(d - 1)))
     return strides
 
 
@@ -79,8 +75,8 @@ def view(cx: Lowering, source: str, output: str) -> None:
 
 @lowers("reshape")
 def reshape(node: Node, cx: Lowering) -> None:
-    if node.attrs.get("to") is None:
-        static_input(node, cx, 1, "the new shape")
+    if node.attrs.get("to") is None and cx.constant(node.inputs[1]) is None:
+        movement_sizes.reshape_shape(node, cx)
     view(cx, node.inputs[0], node.outputs[0])
 
 
@@ -104,8 +100,8 @@ def transpose(node: Node, cx: Lowering) -> None:
 @lowers("expand")
 def expand(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]
-    if node.attrs.get("to") is None:
-        static_input(node, cx, 1, "the target shape")
+    if node.attrs.get("to") is None and cx.constant(node.inputs[1]) is None:
+        movement_sizes.expand_shape(node, cx)
     shape, to = cx.shape(x), cx.shape(y)
     if shape == to or product(shape) == product(to):
         view(cx, x, y)
@@ -118,9 +114,7 @@ def tile(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]
     times = node.attrs.get("times")
     if times is None:
-        repeats = static_input(node, cx, 1, "the number of repeats")
-        assert repeats is not None
-        times = repeats.tolist()
+        times = movement_sizes.tile_times(node, cx)
     sizes: list[DimLike] = []
     strides: list[DimLike] = []
     for count, size, stride in zip(times, cx.shape(x), strides_of(cx.shape(x)), strict=True):
@@ -140,14 +134,15 @@ def slice_(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]
     shape = cx.shape(x)
     ranges = node.attrs.get("ranges")
-    if ranges is None:
-        ranges = _static_ranges(node, cx, shape)
-    sizes, strides, offset = list(cx.shape(y)), strides_of(shape), 0
-    steps = [1] * len(shape)
+    steps: list[DimLike] = [1] * len(shape)
     starts: list[DimLike] = [0] * len(shape)
-    for axis, start, _, step in ranges:
+    if ranges is None:
+        found = movement_sizes.slice_ranges(node, cx)
+        starts, steps = [r[0] for r in found], [r[2] for r in found]
+    for axis, start, _, step in ranges or ():
         steps[axis], starts[axis] = step, start
-        offset = offset + start * strides[axis]
+    sizes, strides = list(cx.shape(y)), strides_of(shape)
+    offset = total(start * stride for start, stride in zip(starts, strides, strict=True))
     cut = [k for k in range(len(shape)) if sizes[k] != shape[k] or steps[k] != 1]
     if not cut:
         view(cx, x, y)
@@ -161,23 +156,6 @@ def slice_(node: Node, cx: Lowering) -> None:
             placements = [Placement(y, x, starts[axis], strided=True)]
     scaled = [s * step for s, step in zip(strides, steps, strict=True)]
     copy_nd(cx, x, y, sizes, scaled, offset, placements=placements, why="slice")
-
-
-def _static_ranges(node: Node, cx: Lowering, shape: Shape) -> list[tuple[int, int, int, int]]:
-    """The tensor form with constant operands, on static shapes."""
-    starts, ends = (static_input(node, cx, k, what) for k, what in ((1, "the start"), (2, "the end")))
-    axes, steps = (static_input(node, cx, k, what) for k, what in ((3, "the axis"), (4, "the step")))
-    assert starts is not None and ends is not None
-    numbers = axes.tolist() if axes is not None else range(len(starts))
-    result = []
-    for k, axis in enumerate(numbers):
-        axis = axis + len(shape) if axis < 0 else axis
-        size = shape[axis]
-        if not isinstance(size, int):
-            raise UnsupportedError(f"slice bounds on the symbolic dimension {size} were not resolved by the importer")
-        step = int(steps[k]) if steps is not None else 1
-        result.append((axis, *slice_range(size, int(starts[k]), int(ends[k]), step), step))
-    return result
 
 
 @lowers("concat")
@@ -202,10 +180,10 @@ def concat(node: Node, cx: Lowering) -> None:
 @lowers("pad")
 def pad(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]
-    rank, mode = len(cx.shape(x)), node.attrs.get("mode", "constant")
+    mode = node.attrs.get("mode", "constant")
     widths: Any = node.attrs.get("widths")
     if widths is None:
-        widths = _static_widths(node, cx, rank)
+        widths = movement_sizes.pad_widths(node, cx)
     if all(before == 0 and after == 0 for before, after in widths):
         view(cx, x, y)
         return
@@ -226,29 +204,18 @@ def pad(node: Node, cx: Lowering) -> None:
 
 def _cropped(cx: Lowering, x: str, widths: Any) -> tuple[str, Any]:
     """x without what negative widths remove, and the widths that are left: wrapping repeats only what is kept."""
-    if any(isinstance(w, Dim) for pair in widths for w in pair):
-        raise UnsupportedError("wrapping by widths that are not known is not done by the native backend")
-    if all(before >= 0 and after >= 0 for before, after in widths):
+    kept = [(minimum(before, 0), minimum(after, 0)) for before, after in widths]
+    if all(pair == (0, 0) for pair in kept):
         return x, widths
     strides = strides_of(cx.shape(x))
-    sizes = [d + min(b, 0) + min(a, 0) for d, (b, a) in zip(cx.shape(x), widths, strict=True)]
-    offset: DimLike = 0
-    for stride, (before, _) in zip(strides, widths, strict=True):
-        offset = offset + stride * max(-before, 0)
+    sizes = [maximum(d + before + after, 0) for d, (before, after) in zip(cx.shape(x), kept, strict=True)]
+    for d, (before, after) in zip(cx.shape(x), kept, strict=True):
+        if (lacking := minimum(d + before + after, 0)) != 0:
+            cx.emit("expect", [], [], [lacking, 0], why="an axis is not cropped below nothing")
+    offset = total(-before * stride for stride, (before, _) in zip(strides, kept, strict=True))
     part = cx.temp(cx.dtype(x), tuple(sizes), hint=f"{x}.cropped")
     copy_nd(cx, x, part, sizes, strides, offset, why="cropped before it is padded")
-    return part, [(max(b, 0), max(a, 0)) for b, a in widths]
-
-
-def _static_widths(node: Node, cx: Lowering, rank: int) -> list[tuple[int, int]]:
-    pads, axes = static_input(node, cx, 1, "the padding"), static_input(node, cx, 3, "the padded axes")
-    assert pads is not None
-    numbers = [a + rank if a < 0 else a for a in axes.tolist()] if axes is not None else list(range(rank))
-    half = len(pads) // 2
-    widths = [(0, 0)] * rank
-    for k, axis in enumerate(numbers):
-        widths[axis] = (int(pads[k]), int(pads[half + k]))
-    return widths
+    return part, [(maximum(before, 0), maximum(after, 0)) for before, after in widths]
 
 
 @lowers("shape")
@@ -268,7 +235,21 @@ def range_(node: Node, cx: Lowering) -> None:
     dtype = cx.dtype(node.outputs[0])
     if dtype not in (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64):
         raise UnsupportedError(f"a native range of {dtype.short}")
+    if any(isinstance(d, Dim) for d in cx.shape(node.outputs[0])):
+        define(cx, node.outputs[0], [_range_size(node, cx)])
     cx.emit("range", list(node.inputs), [node.outputs[0]], why="arithmetic progression")
+
+
+def _range_size(node: Node, cx: Lowering) -> DimLike:
+    """The number of elements: ceil((limit - start) / delta) in f64, at least 0."""
+    from edgerun.backends.native.ops.elementwise import apply
+
+    f64 = DType.F64
+    program: Any = [("cast", f64, k) for k in range(3)]
+    program += [("sub", f64, 4, 3), ("div", f64, 6, 5), ("ceil", f64, 7), ("cast", DType.I64, 8)]
+    count = cx.temp(DType.I64, (), "range.size")
+    apply(cx, tuple(program), list(node.inputs), count)
+    return maximum(integer(cx, count, clamp=True), 0)
 
 
 def is_number(value: object) -> bool:

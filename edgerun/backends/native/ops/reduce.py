@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from edgerun.backends.native.lowering import Lowering, lowers
 from edgerun.backends.native.ops.elementwise import cast
-from edgerun.backends.native.ops.movement import static_input, view
+from edgerun.backends.native.ops.movement import view
+from edgerun.backends.native.sizes import axes_of, define, integer, is_zero, selected, total
+from edgerun.dims import DimLike, minimum, product
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
+from edgerun.ops.reduce import reduced_shape
 
 KINDS = ("sum", "mean", "max", "min", "prod", "l1", "l2", "logsum", "logsumexp", "sumsq")
 """Numbers of enum reduce_kind."""
@@ -42,12 +46,17 @@ def reduce(node: Node, cx: Lowering) -> None:
     x, y, kind = node.inputs[0], node.outputs[0], node.attrs["kind"]
     rank = len(cx.shape(x))
     over = node.attrs.get("over")
+    number_of(cx, cx.dtype(x), "a reduction")
     if over is None:
-        axes = static_input(node, cx, 1, "the list of reduced axes")
-        over = tuple(axes.reshape(-1).tolist()) if axes is not None else ()
+        axes = node.inputs[1] if len(node.inputs) > 1 else ""
+        if axes and cx.constant(axes) is None and product(cx.shape(axes)) != 0:
+            cx.emit("reduce", [x], [y], [KINDS.index(kind), _computed_axes(node, cx)], why="over computed axes")
+            return
+        data = cx.constant(axes) if axes else None
+        over = tuple(data.reshape(-1).tolist()) if data is not None else ()
         if not over and not node.attrs.get("noop_with_empty_axes", False):
             over = tuple(range(rank))
-    number_of(cx, cx.dtype(x), "a reduction")
+        define(cx, y, reduced_shape(cx.shape(x), over, node.attrs.get("keepdims", True)))
     mask = 0
     for axis in over:
         mask |= 1 << (axis + rank if axis < 0 else axis)
@@ -55,6 +64,24 @@ def reduce(node: Node, cx: Lowering) -> None:
         view(cx, x, y)
         return
     cx.emit("reduce", [x], [y], [KINDS.index(kind), mask], why=f"{kind} over axes {tuple(over)}")
+
+
+def _computed_axes(node: Node, cx: Lowering) -> DimLike:
+    """The mask of the axes that the data name; also says what the shape of the result is."""
+    shape = cx.shape(node.inputs[0])
+    axes = axes_of(cx, node.inputs[1], len(shape))
+    gone = [minimum(total(selected(axes, k)), 1) for k in range(len(shape))]
+    if node.attrs.get("keepdims", True):
+        result = [d + g * (1 - d) for d, g in zip(shape, gone, strict=True)]
+    else:
+        # Axis k is kept in place i when it is not reduced and i axes before it are kept.
+        kept = [1 - g for g in gone]
+        result = []
+        for i in range(max(len(shape) - len(axes), 0)):
+            d = total(n * is_zero(total(kept[:k]) - i) * kept[k] for k, n in enumerate(shape))
+            result.append(minimum(d, max(cx.upper(n) for n in shape)))
+    define(cx, node.outputs[0], result, most=math.prod(max(cx.upper(n), 1) for n in shape))
+    return total(g * (1 << k) for k, g in enumerate(gone))
 
 
 @lowers("argreduce")
@@ -84,10 +111,8 @@ def _scan(kernel_kind: int) -> Callable[[Node, Lowering], None]:
     def lower(node: Node, cx: Lowering) -> None:
         x, axis = node.inputs[0], node.attrs.get("over")
         if axis is None:
-            data = static_input(node, cx, 1, "the axis")
-            assert data is not None
-            axis = int(data.reshape(-1)[0])
-        axis = axis + len(cx.shape(x)) if axis < 0 else axis
+            (axis,) = axes_of(cx, node.inputs[1], len(cx.shape(x)))
+        axis = axis + len(cx.shape(x)) if isinstance(axis, int) and axis < 0 else axis
         number_of(cx, cx.dtype(x), "a running sum")
         params = [axis, kernel_kind, int(node.attrs.get("exclusive", False)), int(node.attrs.get("reverse", False))]
 
@@ -109,7 +134,10 @@ def topk(node: Node, cx: Lowering) -> None:
     x, (values, indices), axis = node.inputs[0], node.outputs, node.attrs["axis"]
     shape = cx.shape(x)
     if node.attrs.get("count") is None:
-        static_input(node, cx, 1, "k")
+        most = cx.upper(shape[axis])
+        count = integer(cx, node.inputs[1], 0, most)
+        for output in filter(None, node.outputs):
+            define(cx, output, [count if k == axis % len(shape) else d for k, d in enumerate(shape)])
     number_of(cx, cx.dtype(x), "top-k")
     if not values:
         values = cx.temp(cx.dtype(x), cx.shape(indices), "topk.values")

@@ -280,7 +280,10 @@ static int check_pad(const er_call *c) {
   for (int d = 0; d < in->rank; d++) {
     int64_t before = c->param[1 + 2 * d], after = c->param[2 + 2 * d];
     ER_REQUIRE(c, in->dim[d] + before + after == out->dim[d], "pad: dim %d does not fit", d);
-    ER_REQUIRE(c, c->param[0] == PAD_CONSTANT || out->dim[d] == 0 || in->dim[d] > 0, "pad: dim %d is empty", d);
+    int64_t kept = in->dim[d] + nd_min(before, 0) + nd_min(after, 0), most = nd_max(before, after);
+    ER_REQUIRE(c, kept >= 0, "pad: dim %d is cropped below nothing", d);
+    if (c->param[0] == PAD_CONSTANT || most <= 0) continue;
+    ER_REQUIRE(c, kept > (c->param[0] == PAD_REFLECT ? most : 0), "pad: dim %d has too few elements to repeat", d);
   }
   return 0;
 }
