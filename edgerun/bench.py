@@ -1,11 +1,12 @@
 """Latency of a session on this machine: load, first run and steady runs apart.
 
-The field names are those that a packed file's `bench --json` prints.
+The documents follow docs/bench.schema.json, as those of a packed file's `bench --json` do.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from edgerun.clock import ClockWatch
+from edgerun.machine import host_arch
 from edgerun.session import Session
 
 ROW_FIELDS = (
     "threads", "isa", "cold_ms", "first_ms", "runs", "min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms", "mean_ms",
-    "sd_ms", "per_second", "mhz", "celsius", "throttled",
+    "sd_ms", "per_second", "mhz_min", "mhz_max", "celsius_max", "throttled", "throttle_reasons", "rejected",
 )  # fmt: skip
-MEMORY_FIELDS = ("rss_peak_bytes", "rss_anonymous_bytes", "rss_file_bytes", "ram_predicted_bytes")
+MEMORY_FIELDS = (
+    "rss_peak_bytes", "rss_bytes", "rss_anonymous_bytes", "rss_file_bytes", "ram_predicted_bytes", "ram_error_percent",
+    "parts",
+)  # fmt: skip
 LAYER_FIELDS = ("index", "node", "kernel", "us", "percent")
 
 
@@ -32,6 +38,7 @@ class Settings:
     runs: int | None = None
     seconds: float = 2.0
     warmup: int = 3
+    allow_throttled: bool = False
 
 
 def measure(
@@ -48,9 +55,10 @@ def measure(
         cold = time.perf_counter() - start
         arrays = inputs(session)
         first = _run(session, arrays)
-        samples = _steady(session, arrays, settings)
+        samples, clock = _steady(session, arrays, settings)
         isa = getattr(session.runner, "isa", None)
-        rows.append({"threads": count, "isa": isa, "cold_ms": cold * 1e3, "first_ms": first * 1e3} | summarise(samples))
+        row = {"threads": count, "isa": isa, "cold_ms": cold * 1e3, "first_ms": first * 1e3}
+        rows.append(row | summarise(samples) | clock.result(allow_throttled=settings.allow_throttled))
     return rows
 
 
@@ -60,18 +68,21 @@ def _run(session: Session, arrays: Mapping[str, Any]) -> float:
     return time.perf_counter() - start
 
 
-def _steady(session: Session, arrays: Mapping[str, Any], settings: Settings) -> list[float]:
+def _steady(session: Session, arrays: Mapping[str, Any], settings: Settings) -> tuple[list[float], ClockWatch]:
     for _ in range(settings.warmup):
         session.run(arrays)
+    clock = ClockWatch()
     samples: list[float] = []
     end = time.perf_counter() + settings.seconds
     while len(samples) < settings.runs if settings.runs else (len(samples) < 2 or time.perf_counter() < end):
         samples.append(_run(session, arrays))
-    return samples
+        clock.sample_sometimes()
+    clock.sample()
+    return samples, clock
 
 
 def summarise(samples: Sequence[float]) -> dict[str, Any]:
-    """Statistics of run times in seconds, and the state of the clock afterwards."""
+    """Statistics of run times in seconds."""
     ms = np.asarray(samples) * 1e3
     p50, p90, p99 = np.percentile(ms, (50, 90, 99))
     return {
@@ -84,57 +95,60 @@ def summarise(samples: Sequence[float]) -> dict[str, Any]:
         "mean_ms": float(ms.mean()),
         "sd_ms": float(ms.std(ddof=1)) if len(ms) > 1 else 0.0,
         "per_second": float(1e3 / ms.mean()),
-    } | clock_state()
-
-
-def clock_state() -> dict[str, Any]:
-    """Fastest core's clock, hottest zone, throttle word of a Raspberry Pi; None where /sys does not say."""
-    clocks = _numbers("/sys/devices/system/cpu", "cpu[0-9]*/cpufreq/scaling_cur_freq")
-    zones = _numbers("/sys/class/thermal", "thermal_zone*/temp")
-    throttled = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")
-    return {
-        "mhz": max(clocks) / 1000 if clocks else None,
-        "celsius": max(zones) / 1000 if zones else None,
-        "throttled": int(throttled.read_text(), 16) if throttled.exists() else None,
     }
 
 
-def _numbers(folder: str, pattern: str) -> list[float]:
-    found = []
-    for path in Path(folder).glob(pattern):
-        try:
-            found.append(float(path.read_text()))
-        except (OSError, ValueError):
-            continue
-    return found
+def machine() -> dict[str, Any]:
+    """What this machine is: the board's name in the device tree, else the CPU's; None where the system does not say."""
+    board = _text("/proc/device-tree/model").rstrip("\0") or _text("/sys/firmware/devicetree/base/model").rstrip("\0")
+    cpu = re.search(r"^(?:model name|Model)\s*: (.*)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    return {
+        "name": board or (cpu.group(1) if cpu else None),
+        "arch": host_arch(),
+        "cores": cores(),
+        "governor": _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
+        "kernel": platform.release(),
+    }
 
 
-def memory() -> dict[str, int | None]:
-    """Memory of this process in bytes, Python included; None where /proc does not say."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        status = ""
+def memory() -> dict[str, Any]:
+    """Memory of this process in bytes, Python included; None where /proc does not say. Nothing is predicted for it."""
+    status, rollup = _text("/proc/self/status"), _text("/proc/self/smaps_rollup")
 
-    def field(key: str) -> int | None:
-        match = re.search(rf"^{key}:\s+(\d+) kB", status, re.MULTILINE)
+    def field(text: str, key: str) -> int | None:
+        match = re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
         return int(match.group(1)) * 1024 if match else None
 
+    peak, now = field(status, "VmHWM"), field(rollup, "Rss") or field(status, "VmRSS")
     return {
-        "rss_peak_bytes": field("VmHWM"),
-        "rss_anonymous_bytes": field("RssAnon"),
-        "rss_file_bytes": field("RssFile"),
+        "rss_peak_bytes": max(peak, now) if peak is not None and now is not None else peak,
+        "rss_bytes": now,
+        "rss_anonymous_bytes": field(status, "RssAnon"),
+        "rss_file_bytes": field(status, "RssFile"),
         "ram_predicted_bytes": None,
+        "ram_error_percent": None,
+        "parts": [],
     }
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def thread_counts(text: str | None) -> list[int]:
     """`4`, `1,2,4` or `sweep` (powers of two up to the cores, and the cores). ValueError for anything else."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if text is None:
-        return [cores]
+        return [cores()]
     if text == "sweep":
-        return sorted({2**i for i in range(cores.bit_length()) if 2**i <= cores} | {cores})
+        return sorted({2**i for i in range(cores().bit_length()) if 2**i <= cores()} | {cores()})
     counts = [int(part) for part in text.split(",")]
     if min(counts) < 1 or max(counts) > 1024:
         raise ValueError("thread counts lie between 1 and 1024")

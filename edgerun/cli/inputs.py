@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,6 +57,11 @@ def read_inputs(
     return arrays
 
 
+def more_on_standard_input() -> bool:
+    """Whether another record follows."""
+    return bool(sys.stdin.buffer.peek(1))  # type: ignore[union-attr]
+
+
 def _nearest(name: str, known: Mapping[str, PortInfo]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else "the model's inputs are: " + ", ".join(known)
@@ -74,7 +78,10 @@ def _read(port: PortInfo, source: str, shape: Sequence[int] | None, seed: int) -
     suffix = Path(source).suffix.lower()
     try:
         if source == "-":
-            return _check(port, np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False))
+            return _check(port, np.lib.format.read_array(sys.stdin.buffer, allow_pickle=False))
+        if source == "raw:-":
+            shape = _fixed_shape(port, shape)
+            return _raw(port, sys.stdin.buffer.read(int(np.prod(shape, dtype=np.int64)) * port.dtype.itemsize), shape)
         if suffix == ".npy":
             return _check(port, np.load(source, allow_pickle=False))
         if suffix == ".npz":
@@ -88,7 +95,7 @@ def _read(port: PortInfo, source: str, shape: Sequence[int] | None, seed: int) -
     if suffix in _IMAGES:
         return _image(port, source, _fixed_shape(port, shape))
     raise UsageError(
-        f"cannot tell what {source!r} is", hint="an input is .npy, .npz, .raw, an image, random, zeros or -"
+        f"cannot tell what {source!r} is", hint="an input is .npy, .npz, .raw, an image, random, zeros, - or raw:-"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,19 @@ def run_packed(model: str, verb: str, arguments: list[str]) -> Any:
         prefix = [emulator]
     path = Path(model).absolute()
     done = subprocess.run([*prefix, str(path), verb, "--json", *arguments], capture_output=True, text=True)
+    return document_of(done, path.name, model)
+
+
+def document_of(done: subprocess.CompletedProcess[str], program: str, what: str) -> Any:
+    """The JSON that a packed file printed. Its messages beside a negative result are passed on to standard error.
+
+    Raises EdgerunError with the message and exit code of the file when it failed.
+    """
+    messages = [line.removeprefix(f"{program}: ") for line in done.stderr.strip().splitlines()]
     if done.returncode not in (0, 1) or not done.stdout.strip():
-        error = EdgerunError(done.stderr.strip().removeprefix(f"{path.name}: ") or f"{model} died")
+        error = EdgerunError("\n".join(messages) or f"{what} died")
         error.exit_code = done.returncode if done.returncode > 0 else 70
         raise error
+    for message in messages:
+        print(f"edgerun: {message}", file=sys.stderr)
     return json.loads(done.stdout)

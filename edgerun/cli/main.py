@@ -27,7 +27,7 @@ VERBS = {
     "run": "Run a model once on given inputs.",
     "generate": "Continue a text with a language model.",
     "verify": "Compare a backend with the reference, layer by layer.",
-    "bench": "Measure latency and memory on this machine.",
+    "bench": "Measure latency and memory on this machine or on a board.",
     "pack": "Make one executable for a board from a model.",
     "targets": "List boards and architectures.",
     "doctor": "Say what this installation can do, and what is missing.",

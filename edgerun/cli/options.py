@@ -45,6 +45,20 @@ class DurationType(click.ParamType):
         return float(match.group(1)) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[match.group(2)]
 
 
+class PercentType(click.ParamType):
+    """A share such as 5% or 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", value)
+        if match is None:
+            self.fail(f"{value!r} is no share; write 5% or 0.05", param, ctx)
+        return float(match.group(1)) / (100 if match.group(2) else 1)
+
+
 def common(function: Callable[..., Any], products: tuple[str, ...] = ()) -> Callable[..., Any]:
     """Adds --format and -v; the verb returns a Report, or (Report, exit code), which is printed here.
 
@@ -92,7 +106,7 @@ def input_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "inputs",
         multiple=True,
         metavar="[NAME=]SOURCE",
-        help="file.npy, file.npz, file.raw, an image, random, zeros, or - (npy on standard input).",
+        help="file.npy, file.npz, file.raw, an image, random, zeros, or standard input: - (npy), raw:- (plain bytes).",
     )(function)
 
 

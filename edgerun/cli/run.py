@@ -1,7 +1,8 @@
-"""`edgerun run`: one inference."""
+"""`edgerun run`: one inference, or one for each record of a stream."""
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import click
 
 from edgerun.cli.options import common, input_options, model_argument, parse_dims, parse_shapes, shape_options
-from edgerun.report import Column, Report, Table
+from edgerun.errors import UsageError
+from edgerun.report import Column, Report, Table, plain
 
 
 @click.command("run")
@@ -17,6 +19,8 @@ from edgerun.report import Column, Report, Table
 @click.option("--backend", type=click.Choice(["auto", "native", "numpy"]), default="auto", help="What runs the model.")
 @click.option("--threads", type=click.IntRange(1), default=1)
 @input_options
+@click.option("--stream", is_flag=True, help="Go on until standard input, which holds record after record, ends.")
+@click.option("--output", metavar="DEST", help="FILE.npz, or standard output: - (npy), raw:- (plain bytes).")
 @click.option("--output-dir", type=click.Path(file_okay=False), help="Write each output to DIR/NAME.npy.")
 @click.option("--force", is_flag=True, help="Replace output files that exist.")
 @shape_options
@@ -27,46 +31,72 @@ def command(
     threads: int,
     inputs: tuple[str, ...],
     seed: int,
+    stream: bool,
+    output: str | None,
     output_dir: str | None,
     force: bool,
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
-) -> Report:
-    """Run a model once. MODEL is an ONNX file, a bundle, a plan or a packed file.
+) -> Report | None:
+    """Run a model once, or for every record on standard input. MODEL is an ONNX file, bundle, plan or packed file.
 
     \b
     $ edgerun run model.onnx --input image=photo.npy --output-dir results
     $ edgerun run model.onnx --input random --format json
+    $ cat *.npy | edgerun run model.onnx --stream --input - --output - > results.npys
+
+    A stream without --output prints one JSON document a line.
     """
-    from edgerun.cli.inputs import read_inputs
+    from edgerun.bench import memory
+    from edgerun.cli.inputs import more_on_standard_input, read_inputs
     from edgerun.cli.launch import run_packed
+    from edgerun.cli.outputs import is_standard_output, write_folder, write_outputs
     from edgerun.machine import host_arch
     from edgerun.packed import is_packed, read_footer
     from edgerun.session import load
 
+    _check(inputs, stream, output, output_dir)
     if is_packed(model) and read_footer(model).arch != host_arch():
+        if stream or output:
+            raise UsageError("--stream and --output are not for other architectures", hint="run the file on its board")
         arguments = [w for i in inputs for w in ("--input", i)] + [w for s in shapes for w in ("--shape", s)]
         arguments += ["--seed", str(seed), "--threads", str(threads)] + (["--force"] if force else [])
         arguments += ["--output-dir", output_dir] if output_dir else []
-        return _report(run_packed(model, "run", arguments) | {"backend": "packed"})
+        return _report(run_packed(model, "run", arguments))
     bound = parse_shapes(shapes)
     start = time.perf_counter()
     session = load(model, backend, threads=threads, shapes=bound, dims=parse_dims(dims))
-    loaded = time.perf_counter()
-    arrays = read_inputs(session.inputs, inputs, shapes=bound, seed=seed)
-    ready = time.perf_counter()
-    results = session.run(arrays)
-    done = time.perf_counter()
-    if output_dir is not None:
-        _write(Path(output_dir), results, force)
-    outputs = [_output(name, value, output_dir is None) for name, value in results.items()]
-    document = {
-        "backend": session.backend,
-        "load_ms": (loaded - start) * 1e3,
-        "run_ms": (done - ready) * 1e3,
-        "outputs": outputs,
-    }
-    return _report(document)
+    load_ms = (time.perf_counter() - start) * 1e3
+    first = True
+    while first or (stream and more_on_standard_input()):
+        first = False
+        arrays = read_inputs(session.inputs, inputs, shapes=bound, seed=seed)
+        ready = time.perf_counter()
+        results = session.run(arrays)
+        run_ms = (time.perf_counter() - ready) * 1e3
+        if output_dir is not None:
+            write_folder(Path(output_dir), results, force)
+        if output is not None:
+            write_outputs(output, results, force)
+        with_values = output is None and output_dir is None
+        outputs = [_output(name, value, with_values) for name, value in results.items()]
+        document = {"backend": session.backend, "load_ms": load_ms, "run_ms": run_ms, "outputs": outputs}
+        if stream and output is None:
+            click.echo(json.dumps(plain(document | {"memory": memory()})))
+    return None if stream or is_standard_output(output) else _report(document | {"memory": memory()})
+
+
+def _check(inputs: tuple[str, ...], stream: bool, output: str | None, output_dir: str | None) -> None:
+    from edgerun.cli.outputs import is_standard_output
+
+    if output and output_dir:
+        raise UsageError("give --output or --output-dir, not both")
+    if stream and not any(i == "-" or i.endswith(("=-", "raw:-")) for i in inputs):
+        raise UsageError("--stream needs an input from standard input", hint="--input NAME=- or --input NAME=raw:-")
+    if stream and (output_dir or (output and not is_standard_output(output))):
+        raise UsageError(
+            "--stream writes to standard output", hint="give --output - or --output raw:-, or none of them"
+        )
 
 
 def _report(document: dict[str, Any]) -> Report:
@@ -105,18 +135,3 @@ def _summary(output: dict[str, Any]) -> dict[str, Any]:
             row |= {"min": float(known.min()), "max": float(known.max()), "mean": float(known.mean())}
             row["argmax"] = int(np.nanargmax(numbers))
     return row
-
-
-def _write(folder: Path, results: dict[str, Any], force: bool) -> None:
-    import numpy as np
-
-    from edgerun.errors import InputOutputError
-    from edgerun.files import atomic_write
-
-    if not folder.is_dir():
-        raise InputOutputError(f"the folder {folder} does not exist", hint=f"mkdir -p {folder}")
-    for name, value in results.items():
-        safe = name.replace("/", "_").replace("\\", "_")
-        path = folder / f"{'_' + safe[1:] if safe.startswith('.') else safe}.npy"
-        with atomic_write(path, force=force) as file:
-            np.save(file, np.asarray(value), allow_pickle=False)

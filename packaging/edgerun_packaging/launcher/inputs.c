@@ -3,66 +3,6 @@
 #include <string.h>
 #include "launcher.h"
 
-/* splitmix64 of the element's number: the same values as edgerun/cli/inputs.py draws. */
-static uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-/* For multiples of 2^-10 in [-1, 1): those are normal numbers or zero in half precision. */
-static uint16_t half_from_float(float f) {
-  union {
-    float f;
-    uint32_t u;
-  } v = {f};
-  uint32_t sign = v.u >> 16 & 0x8000, exponent = v.u >> 23 & 255;
-  return (uint16_t)(f == 0 ? sign : sign | ((exponent - 112) << 10) | (v.u >> 13 & 1023));
-}
-
-/* Floats: multiples of 2^-10 in [-1, 1), exact in every float type but bf16 (cut off). Bytes: all values. Wider
- * integers and bools: 0 or 1, so that they are valid as indices and masks. */
-void fill_random(void *to, int dtype, uint64_t bytes, uint64_t seed) {
-  for (uint64_t i = 0, n; i < bytes; i += n) {
-    uint64_t index, r;
-    float f;
-    union {
-      float f;
-      uint32_t u;
-    } word;
-    switch (dtype) {
-      case ER_F64:
-      case ER_I64:
-      case ER_U64: n = 8; break;
-      case ER_F32:
-      case ER_I32:
-      case ER_U32: n = 4; break;
-      case ER_I8:
-      case ER_U8:
-      case ER_BOOL: n = 1; break;
-      default: n = 2;
-    }
-    index = i / n;
-    r = mix(mix(seed) + index);
-    f = (float)((int)(r >> 53) - 1024) / 1024.0f;
-    word.f = f;
-    void *at = (char *)to + i;
-    switch (dtype) {
-      case ER_F32: memcpy(at, &f, 4); break;
-      case ER_F64: memcpy(at, &(double){f}, 8); break;
-      case ER_F16: memcpy(at, &(uint16_t){half_from_float(f)}, 2); break;
-      case ER_BF16: memcpy(at, &(uint16_t){(uint16_t)(word.u >> 16)}, 2); break;
-      case ER_I8:
-      case ER_U8: *(uint8_t *)at = (uint8_t)(r >> 56); break;
-      default:
-        memset(at, 0, n);
-        *(uint8_t *)at = (uint8_t)(r >> 63);
-        break; /* little-endian */
-    }
-  }
-}
-
 static int find_input(const bound *b, const char *name) {
   er_io_info info;
   if (!name) {
@@ -92,9 +32,14 @@ static void open_feed(feed *f, const char *value, const char *input_name) {
     f->kind = *value == 'z' ? FROM_ZEROS : FROM_RANDOM;
     return;
   }
-  int is_npz = ends_with(value, ".npz"), is_npy = ends_with(value, ".npy") || !strcmp(value, "-");
+  if (!strcmp(value, "-") || !strcmp(value, "raw:-")) {
+    f->kind = *value == '-' ? FROM_NPY_STREAM : FROM_RAW_STREAM;
+    f->file = source_open("-");
+    return;
+  }
+  int is_npz = ends_with(value, ".npz"), is_npy = ends_with(value, ".npy");
   if (!is_npz && !is_npy && !ends_with(value, ".raw") && !ends_with(value, ".bin"))
-    fail(EXIT_USAGE, "cannot tell what '%s' is; an input is .npy, .npz, .raw, random, zeros or -", value);
+    fail(EXIT_USAGE, "cannot tell what '%s' is; an input is .npy, .npz, .raw, random, zeros, - or raw:-", value);
   f->kind = FROM_FILE;
   f->file = source_open(value);
   if (is_npz) {
@@ -114,7 +59,6 @@ static void open_feed(feed *f, const char *value, const char *input_name) {
 
 static void check_feed(const feed *f, const er_io_info *info) {
   char got[128], want[128];
-  if (f->kind != FROM_FILE) return;
   if (f->type.dtype == 0) {
     if (f->type.bytes != info->bytes)
       fail(EXIT_USAGE, "%s holds %llu bytes, input '%s' takes %llu", f->file.path, (unsigned long long)f->type.bytes,
@@ -138,13 +82,14 @@ static int has_free_dims(const er_io_info *info) {
   return 0;
 }
 
-/* The shape input i gets: that of its file, else of --shape, else (without free dimensions) its own. */
-static array_type shape_of(const bound *b, int i, const array_type *given, int has_shape) {
+/* The shape input i gets: that of its array, else of --shape, else (without free dimensions) its own. */
+static array_type shape_of(const bound *b, int i) {
   er_io_info info;
   array_type own = {0};
+  const feed *f = &b->feeds[i];
   er_input_info(b->model, i, &info);
-  if (b->feeds[i].kind == FROM_FILE && b->feeds[i].type.dtype) return b->feeds[i].type;
-  if (has_shape) return *given;
+  if ((f->kind == FROM_FILE || f->kind == FROM_MEMORY || i == b->leader) && f->type.dtype) return f->type;
+  if (b->has_shape[i]) return b->given[i];
   if (has_free_dims(&info)) {
     char text[128];
     shape_text(text, sizeof text, info.dim, info.rank);
@@ -155,43 +100,74 @@ static array_type shape_of(const bound *b, int i, const array_type *given, int h
   return own;
 }
 
-static void bind_shapes(bound *b, const array_type *given, const int *has_shape) {
+void bind_shapes(bound *b) {
   const char *error = NULL;
-  int symbolic = 0;
   er_io_info info;
   for (int i = 0; i < b->n_inputs; i++) {
-    er_input_info(b->model, i, &info);
-    symbolic |= has_free_dims(&info);
-  }
-  for (int i = 0; i < b->n_inputs; i++) {
-    array_type t = shape_of(b, i, &given[i], has_shape[i]);
+    array_type t = shape_of(b, i);
     er_input_info(b->model, i, &info);
     int fits = t.rank == info.rank;
-    for (int k = 0; fits && k < t.rank; k++) fits = info.dim[k] < 0 || info.dim[k] == t.dim[k];
-    if (!fits || (symbolic && er_set_input_shape(b->model, i, t.dim, t.rank))) {
+    for (int k = 0; fits && k < t.rank; k++) fits = b->symbolic || info.dim[k] == t.dim[k];
+    if (!fits || (b->symbolic && er_set_input_shape(b->model, i, t.dim, t.rank))) {
       char got[128], want[128];
       shape_text(got, sizeof got, t.dim, t.rank);
       shape_text(want, sizeof want, info.dim, info.rank);
       fail(EXIT_USAGE, "shape %s does not fit input '%s', which takes %s", got, info.name, want);
     }
   }
-  if (symbolic && er_bind(b->model, &error))
+  if (b->symbolic && er_bind(b->model, &error))
     fail(EXIT_USAGE, "the shapes do not fit: %s", error ? error : "unknown reason");
+  for (int i = 0; i < b->n_inputs; i++) {
+    er_input_info(b->model, i, &info);
+    if (b->feeds[i].kind == FROM_FILE || b->feeds[i].kind == FROM_MEMORY || i == b->leader) check_feed(&b->feeds[i], &info);
+  }
 }
 
-void bind_inputs(bound *b, er_model *model, const options *o, int default_random) {
-  static array_type given[MAX_IO];
-  int has_shape[MAX_IO] = {0}, has_feed[MAX_IO] = {0};
+void bound_open(bound *b, er_model *model) {
   er_io_info info;
   b->model = model;
   b->n_inputs = er_input_count(model);
   b->n_outputs = er_output_count(model);
+  b->leader = -1;
   if (b->n_inputs > MAX_IO) fail(EXIT_INTERNAL, "the model has more than %d inputs", MAX_IO);
+  for (int i = 0; i < b->n_inputs; i++) {
+    er_input_info(model, i, &info);
+    b->symbolic |= has_free_dims(&info);
+  }
+}
+
+static void take_shapes(bound *b, const options *o) {
   for (int i = 0; i < o->n_shape; i++) {
     int k = find_input(b, o->shape[i].name);
-    parse_shape(o->shape[i].value, &given[k]);
-    has_shape[k] = 1;
+    parse_shape(o->shape[i].value, &b->given[k]);
+    b->has_shape[k] = 1;
   }
+}
+
+int is_stream(const feed *f) { return f->kind == FROM_NPY_STREAM || f->kind == FROM_RAW_STREAM; }
+
+/* An .npy on standard input may decide the shape of a free input: then its header is read before the shapes are bound,
+ * which works for one such input only, because the next header follows the data. */
+static void find_leader(bound *b) {
+  int streams = 0;
+  er_io_info info;
+  for (int i = 0; i < b->n_inputs; i++) streams += is_stream(&b->feeds[i]);
+  for (int i = 0; i < b->n_inputs; i++) {
+    er_input_info(b->model, i, &info);
+    if (b->feeds[i].kind != FROM_NPY_STREAM || b->has_shape[i] || !has_free_dims(&info)) continue;
+    if (streams > 1)
+      fail(EXIT_USAGE, "several inputs come from standard input: give --shape %s=... for those with free dimensions",
+           info.name);
+    b->leader = i;
+    npy_read_header(&b->feeds[i].file, &b->feeds[i].type);
+  }
+}
+
+void bind_inputs(bound *b, er_model *model, const options *o, int default_random) {
+  int has_feed[MAX_IO] = {0};
+  er_io_info info;
+  bound_open(b, model);
+  take_shapes(b, o);
   for (int i = 0; i < o->n_input; i++) {
     const named *n = &o->input[i];
     int for_all =
@@ -210,11 +186,31 @@ void bind_inputs(bound *b, er_model *model, const options *o, int default_random
       fail(EXIT_USAGE, "input '%s' is missing; give --input %s=FILE.npy (or random, zeros)", info.name, info.name);
     b->feeds[i].kind = FROM_RANDOM;
   }
-  bind_shapes(b, given, has_shape);
+  find_leader(b);
+  bind_shapes(b);
+}
+
+int next_record(bound *b) {
   for (int i = 0; i < b->n_inputs; i++) {
-    er_input_info(model, i, &info);
-    check_feed(&b->feeds[i], &info);
+    feed *f = &b->feeds[i];
+    if (!is_stream(f)) continue;
+    if (!source_more(&f->file)) return 0;
+    if (b->leader < 0) return 1;
+    array_type before = b->feeds[b->leader].type;
+    npy_read_header(&b->feeds[b->leader].file, &b->feeds[b->leader].type);
+    if (memcmp(&before, &b->feeds[b->leader].type, sizeof before)) bind_shapes(b);
+    return 1;
   }
+  return 0;
+}
+
+static void read_stream(bound *b, int i, const er_io_info *info) {
+  feed *f = &b->feeds[i];
+  if (f->kind == FROM_NPY_STREAM && i != b->leader) {
+    npy_read_header(&f->file, &f->type);
+    check_feed(f, info);
+  }
+  source_read(&f->file, er_input_data(b->model, i), info->bytes);
 }
 
 void fill_inputs(bound *b, uint64_t seed) {
@@ -223,11 +219,13 @@ void fill_inputs(bound *b, uint64_t seed) {
     er_input_info(b->model, i, &info);
     void *to = er_input_data(b->model, i);
     feed *f = &b->feeds[i];
-    if (f->kind == FROM_ZEROS) memset(to, 0, info.bytes);
-    else if (f->kind == FROM_RANDOM) fill_random(to, info.dtype, info.bytes, seed + (uint64_t)i);
-    else {
-      source again = f->file; /* a file is read anew for every run; a pipe only once */
-      source_read(f->file.seekable ? &again : &f->file, to, info.bytes);
+    source again = f->file; /* a file is read anew for every run; a stream goes on */
+    switch (f->kind) {
+      case FROM_ZEROS: memset(to, 0, info.bytes); break;
+      case FROM_RANDOM: fill_random(to, info.dtype, info.bytes, seed + (uint64_t)i); break;
+      case FROM_NPY_STREAM:
+      case FROM_RAW_STREAM: read_stream(b, i, &info); break;
+      default: source_read(f->file.seekable ? &again : &f->file, to, info.bytes);
     }
   }
 }

@@ -1,9 +1,14 @@
 /* Entry point of a packed model. */
 #include <string.h>
 #include "launcher.h"
+#include "pool.h"
 
 er_model *load_model(const packed *p, const options *o, int threads) {
   er_model *model = NULL;
+  int tests = !strcmp(o->verb, "selftest"), runs = strcmp(o->verb, "info") != 0;
+  if (runs && !o->no_memory_check) check_memory_limits(p, threads ? threads : er_default_threads());
+  if (runs && !tests && !weights_intact(p))
+    fail(EXIT_IO, "the weights in this file are damaged (checksum); copy it again");
   er_prefer_big_cores();
   const char *error = NULL;
   int status = er_load(p->plan, (size_t)p->plan_bytes, threads, &model, &error);
@@ -39,6 +44,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(o.verb, "run")) status = verb_run(&p, &o, started);
     else if (!strcmp(o.verb, "generate")) status = verb_generate(&p, &o);
     else if (!strcmp(o.verb, "bench")) status = verb_bench(&p, &o, started);
+    else if (!strcmp(o.verb, "serve")) status = verb_serve(&p, &o);
     else status = verb_selftest(&p, &o);
   }
   out_flush();

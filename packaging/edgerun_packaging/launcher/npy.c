@@ -1,4 +1,4 @@
-/* NumPy's .npy (versions 1 to 3) and .npz with stored members. A file is hostile until proved otherwise. */
+/* NumPy's .npy (versions 1 to 3) from files, pipes and memory. Every byte is hostile until proved otherwise. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define HEADER_LIMIT 8192
 
 source source_open(const char *path) {
-  source s = {STDIN_FILENO, 0, 0, UINT64_MAX, "standard input"};
+  source s = {STDIN_FILENO, 0, 0, UINT64_MAX, "standard input", NULL};
   struct stat st;
   if (!strcmp(path, "-")) return s;
   s.path = path;
@@ -23,10 +23,38 @@ source source_open(const char *path) {
   return s;
 }
 
+source source_memory(const void *data, uint64_t bytes, const char *name) {
+  return (source){-1, 0, 0, bytes, name, data};
+}
+
+/* The byte that source_more has read ahead from standard input; -1: none. */
+static int ahead = -1;
+
+int source_more(source *s) {
+  uint8_t byte;
+  ssize_t n;
+  if (ahead >= 0) return 1;
+  while ((n = read(s->fd, &byte, 1)) < 0 && errno == EINTR) continue;
+  if (n < 0) fail(EXIT_IO, "cannot read %s: %s", s->path, strerror(errno));
+  if (n == 1) ahead = byte;
+  return n == 1;
+}
+
 void source_read(source *s, void *to, uint64_t bytes) {
   char *at = to;
   if (bytes > s->left)
     fail(EXIT_IO, "%s ends too early: %llu bytes are missing", s->path, (unsigned long long)(bytes - s->left));
+  if (s->memory) {
+    if (bytes) memcpy(at, s->memory + s->offset, (size_t)bytes);
+    s->offset += bytes;
+    s->left -= bytes;
+    return;
+  }
+  if (bytes && !s->seekable && ahead >= 0) {
+    *at++ = (char)ahead;
+    ahead = -1;
+    bytes--;
+  }
   while (bytes) {
     size_t chunk = bytes > (1u << 24) ? 1u << 24 : (size_t)bytes;
     ssize_t n = s->seekable ? pread(s->fd, at, chunk, (off_t)s->offset) : read(s->fd, at, chunk);
@@ -156,120 +184,35 @@ void npy_read_header(source *s, array_type *type) {
   source_read(s, text, length);
   parser p = {text, text + length, s->path};
   parse_header(&p, type);
-  static const uint8_t size[] = {0, 4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
-  type->bytes = size[type->dtype];
+  type->bytes = (uint64_t)dtype_size(type->dtype);
   for (int i = 0; i < type->rank; i++)
     if (__builtin_mul_overflow(type->bytes, (uint64_t)type->dim[i], &type->bytes))
       bad_header(&p, "the array is too large");
-  if (s->left != UINT64_MAX && s->left != type->bytes)
+  if (s->seekable && s->left != type->bytes)
     fail(EXIT_IO, "%s holds %llu bytes of data, its header says %llu", s->path, (unsigned long long)s->left,
          (unsigned long long)type->bytes);
 }
 
-/* -- .npz: a zip archive of .npy files */
-
-static uint32_t u16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-static uint32_t u32(const uint8_t *p) { return u16(p) | u16(p + 2) << 16; }
-
-static void read_at(const source *s, uint64_t offset, void *to, uint64_t bytes) {
-  source part = *s;
-  part.offset = offset;
-  part.left = offset > s->left ? 0 : s->left - offset;
-  source_read(&part, to, bytes);
-}
-
-/* Offset of the end record, which an archive comment of up to 64 KiB may follow. */
-static uint64_t find_end(const source *s) {
-  uint8_t block[22];
-  for (uint64_t back = 22; back <= s->left && back <= 22 + 65535; back++) {
-    read_at(s, s->left - back, block, 22);
-    if (u32(block) == 0x06054b50 && u16(block + 20) == back - 22) return s->left - back;
-  }
-  fail(EXIT_IO, "%s is not an .npz file", s->path);
-}
-
-/* Narrows *s (the whole file) to the data of MEMBER.npy, or to the only member when `member` is NULL. */
-int npz_open(source *s, const char *member) {
-  if (!s->seekable) fail(EXIT_USAGE, "%s: an .npz is read from a file, not from a pipe", s->path);
-  uint8_t end[22], entry[46], local[30];
-  char name[256];
-  read_at(s, find_end(s), end, 22);
-  uint64_t at = u32(end + 16);
-  uint32_t count = u16(end + 10);
-  if (!member && count != 1) return 0;
-  for (uint32_t i = 0; i < count; i++) {
-    read_at(s, at, entry, 46);
-    if (u32(entry) != 0x02014b50) fail(EXIT_IO, "%s has a broken zip directory", s->path);
-    uint32_t length = u16(entry + 28);
-    uint32_t kept = length < sizeof name ? length : sizeof name - 1;
-    read_at(s, at + 46, name, kept);
-    name[kept] = 0;
-    at += 46 + length + u16(entry + 30) + u16(entry + 32);
-    if (ends_with(name, ".npy")) name[strlen(name) - 4] = 0;
-    if (member && strcmp(name, member)) continue;
-    if (u16(entry + 10) != 0)
-      fail(EXIT_IO, "member %s of %s is compressed; write it with numpy.savez, not savez_compressed", name, s->path);
-    uint64_t start = u32(entry + 42), bytes = u32(entry + 20);
-    if (bytes == UINT32_MAX || start == UINT32_MAX)
-      fail(EXIT_IO, "%s is larger than 4 GB; give the members as .npy", s->path);
-    read_at(s, start, local, 30);
-    if (u32(local) != 0x04034b50) fail(EXIT_IO, "%s has a broken zip member", s->path);
-    start += 30 + u16(local + 26) + u16(local + 28);
-    if (start > s->left || bytes > s->left - start) fail(EXIT_IO, "%s is truncated", s->path);
-    s->offset = start;
-    s->left = bytes;
-    return 1;
-  }
-  return 0;
+int npy_header(char *to, const er_io_info *info) {
+  static const char *const descr[] = {"",    "<f4", "<f8", "<f2", "<V2", "|i1", "<i2",
+                                      "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"};
+  char dims[192] = "";
+  size_t n = 0;
+  for (int i = 0; i < info->rank; i++)
+    n += (size_t)snprintf(dims + n, sizeof dims - n, "%lld,%s", (long long)info->dim[i], i + 1 < info->rank ? " " : "");
+  if (info->rank > 1) dims[n - 1] = 0; /* (2, 3) but (2,) */
+  int length = snprintf(to + 10, NPY_HEADER_LIMIT - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                        descr[info->dtype], dims);
+  int padded = (length + 1 + 10 + 63) / 64 * 64 - 10;
+  memset(to + 10 + length, ' ', (size_t)(padded - length));
+  to[10 + padded - 1] = '\n';
+  memcpy(to, "\x93NUMPY\x01\x00", 8);
+  to[8] = (char)(padded & 255);
+  to[9] = (char)(padded >> 8);
+  return 10 + padded;
 }
 
 int ends_with(const char *text, const char *tail) {
   size_t n = strlen(text), m = strlen(tail);
   return n >= m && !strcmp(text + n - m, tail);
-}
-
-/* -- writing */
-
-void npy_write(const char *directory, const char *name, const er_io_info *info, const void *data, int force) {
-  static const char *const descr[] = {"",    "<f4", "<f8", "<f2", "<V2", "|i1", "<i2",
-                                      "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"};
-  char path[1024], safe[256], dims[192] = "", head[320];
-  size_t n = 0;
-  for (const char *c = name; *c && n + 1 < sizeof safe; c++) /* tensor names may hold slashes: keep them out of paths */
-    safe[n++] = (*c == '/' || *c == '\\' || (unsigned char)*c < 32) ? '_' : *c;
-  safe[n] = 0;
-  if (safe[0] == '.') safe[0] = '_';
-  if (snprintf(path, sizeof path, "%s/%s.npy", directory, safe) >= (int)sizeof path)
-    fail(EXIT_USAGE, "the path of output %s is too long", safe);
-  n = 0;
-  for (int i = 0; i < info->rank; i++)
-    n += (size_t)snprintf(dims + n, sizeof dims - n, "%lld,%s", (long long)info->dim[i], i + 1 < info->rank ? " " : "");
-  if (info->rank > 1) dims[n - 1] = 0; /* (2, 3) but (2,) */
-  int length = snprintf(head + 10, sizeof head - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
-                        descr[info->dtype], dims);
-  int padded = (length + 1 + 10 + 63) / 64 * 64 - 10;
-  memset(head + 10 + length, ' ', (size_t)(padded - length));
-  head[10 + padded - 1] = '\n';
-  memcpy(head, "\x93NUMPY\x01\x00", 8);
-  head[8] = (char)(padded & 255);
-  head[9] = (char)(padded >> 8);
-  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0644);
-  if (fd < 0)
-    fail(EXIT_IO, "cannot write %s: %s%s", path, strerror(errno), errno == EEXIST ? "; use --force to replace it" : "");
-  const struct {
-    const void *data;
-    uint64_t bytes;
-  } part[2] = {{head, 10 + (uint64_t)padded}, {data, info->bytes}};
-  for (int i = 0; i < 2; i++) {
-    for (uint64_t done = 0; done < part[i].bytes;) {
-      ssize_t w = write(fd, (const char *)part[i].data + done, (size_t)(part[i].bytes - done));
-      if (w < 0 && errno == EINTR) continue;
-      if (w <= 0) {
-        unlink(path);
-        fail(EXIT_IO, "cannot write %s: %s", path, strerror(errno));
-      }
-      done += (uint64_t)w;
-    }
-  }
-  if (close(fd) < 0) fail(EXIT_IO, "cannot write %s: %s", path, strerror(errno));
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "launcher.h"
 
-static const char *const verbs[] = {"info", "run", "generate", "bench", "selftest"};
+static const char *const verbs[] = {"info", "run", "generate", "bench", "selftest", "serve"};
 
 /* Edit distance of two short words, for "did you mean". */
 static int distance(const char *a, const char *b) {
@@ -32,7 +32,8 @@ static const char *check_verb(const char *word) {
     if (distance(word, verbs[i]) <= 2) near = verbs[i];
   }
   if (near) fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
-  fail(EXIT_USAGE, "there is no command '%s'; the commands are info, run, generate, bench, selftest (see --help)", word);
+  fail(EXIT_USAGE, "there is no command '%s'; the commands are info, run, generate, bench, selftest, serve (see --help)",
+       word);
 }
 
 long parse_count(const char *text, const char *what, long low, long high) {
@@ -42,6 +43,14 @@ long parse_count(const char *text, const char *what, long low, long high) {
   if (end == text || *end || errno || n < low || n > high)
     fail(EXIT_USAGE, "%s takes a whole number from %ld to %ld, not '%s'", what, low, high, text);
   return n;
+}
+
+static double parse_seconds(const char *text, const char *what, double high) {
+  char *end;
+  double s = strtod(text, &end);
+  if (end == text || *end || !(s > 0) || s > high)
+    fail(EXIT_USAGE, "%s takes a number of seconds above 0 and up to %.0f, not '%s'", what, high, text);
+  return s;
 }
 
 /* NAME=VALUE; a value alone gets name NULL. Tensor names may hold '=' no more than file names may. */
@@ -104,23 +113,24 @@ static void parse_option(options *o, int argc, char **argv, int *i) {
   else if (!strcmp(flag, "--json")) o->json = 1;
   else if (!strcmp(flag, "--layers")) o->layers = 1;
   else if (!strcmp(flag, "--force")) o->force = 1;
+  else if (!strcmp(flag, "--stream")) o->stream = 1;
+  else if (!strcmp(flag, "--allow-throttled")) o->allow_throttled = 1;
+  else if (!strcmp(flag, "--no-memory-check")) o->no_memory_check = 1;
   else if ((v = value_of("--format", argc, argv, i))) set_format(o, v);
   else if ((v = value_of("--input", argc, argv, i))) add_named(o, o->input, &o->n_input, v, "--input");
   else if ((v = value_of("--shape", argc, argv, i))) add_named(o, o->shape, &o->n_shape, v, "--shape");
   else if ((v = value_of("--output-dir", argc, argv, i))) o->output_dir = v;
+  else if ((v = value_of("--output", argc, argv, i))) o->output = v;
+  else if ((v = value_of("--listen", argc, argv, i))) o->listen = v;
+  else if ((v = value_of("--max-body", argc, argv, i))) o->max_body = parse_count(v, "--max-body", 1024, 1 << 30);
+  else if ((v = value_of("--timeout", argc, argv, i))) o->timeout = parse_seconds(v, "--timeout", 3600);
   else if ((v = value_of("--threads", argc, argv, i))) o->threads = v;
   else if ((v = value_of("--isa", argc, argv, i))) o->isa = v;
   else if ((v = value_of("--seed", argc, argv, i))) o->seed = (uint64_t)parse_count(v, "--seed", 0, 1000000000);
   else if ((v = value_of("--runs", argc, argv, i))) o->runs = parse_count(v, "--runs", 1, 1000000);
   else if ((v = value_of("--warmup", argc, argv, i))) o->warmup = parse_count(v, "--warmup", 0, 1000000);
-  else if ((v = value_of("--seconds", argc, argv, i))) {
-    char *end;
-    o->seconds = strtod(v, &end);
-    if (end == v || *end || !(o->seconds > 0) || o->seconds > 86400)
-      fail(EXIT_USAGE, "--seconds takes a number above 0 and up to 86400, not '%s'", v);
-  } else if (!parse_text_option(o, argc, argv, i)) {
-    fail(EXIT_USAGE, "there is no option '%s'; see --help", flag);
-  }
+  else if ((v = value_of("--seconds", argc, argv, i))) o->seconds = parse_seconds(v, "--seconds", 86400);
+  else if (!parse_text_option(o, argc, argv, i)) fail(EXIT_USAGE, "there is no option '%s'; see --help", flag);
 }
 
 void parse_options(options *o, int argc, char **argv) {
@@ -128,6 +138,7 @@ void parse_options(options *o, int argc, char **argv) {
   o->seconds = 2;
   o->limit = 128;
   o->top_p = 1;
+  o->timeout = 10;
   for (int i = 1; i < argc; i++) {
     if (argv[i][0] == '-' && argv[i][1]) parse_option(o, argc, argv, &i);
     else if (!o->verb) o->verb = check_verb(argv[i]);
@@ -143,7 +154,8 @@ static const char help_general[] =
     "  run        run once on given inputs\n"
     "  generate   continue a text (language models)\n"
     "  bench      latency percentiles and memory\n"
-    "  selftest   check weights and golden vectors\n\n"
+    "  selftest   check weights and golden vectors\n"
+    "  serve      answer HTTP requests\n\n"
     "`%1$s COMMAND --help` tells more.\n";
 
 static const char help_info[] =
@@ -152,12 +164,16 @@ static const char help_info[] =
     "  $ %1$s info --json\n";
 
 static const char help_run[] =
-    "Run the model once.\n\n"
+    "Run the model once, or for every record on standard input.\n\n"
     "  $ %1$s run --input x=photo.npy --output-dir results\n"
-    "  $ %1$s run --input random --json\n\n"
-    "  --input [NAME=]SOURCE   file.npy, file.npz (stored), file.raw (plain bytes), random, zeros, or - (npy on\n"
-    "                          standard input); without NAME: the only input, or every member of an .npz\n"
+    "  $ %1$s run --input random --json\n"
+    "  $ cat *.npy | %1$s run --stream --input - --output - > results.npys\n\n"
+    "  --input [NAME=]SOURCE   file.npy, file.npz (stored), file.raw (plain bytes), random, zeros, or standard input:\n"
+    "                          - (npy), raw:- (plain bytes); without NAME: the only input, or every member of an .npz\n"
     "  --shape NAME=1,3,8,8    shape of an input whose dimensions are free (random, zeros, raw)\n"
+    "  --stream                go on until standard input ends, which holds one record after another;\n"
+    "                          without --output one JSON document a line\n"
+    "  --output DEST           FILE.npz, or standard output: - (npy, one array after another), raw:- (plain bytes)\n"
     "  --output-dir DIR        write each output to DIR/NAME.npy\n"
     "  --force                 replace files that exist\n"
     "  --seed N                for random inputs (default 0)\n";
@@ -181,19 +197,29 @@ static const char help_bench[] =
     "  --seconds S             time of the steady phase (default 2)\n"
     "  --warmup N              untimed runs before it (default 3)\n"
     "  --layers                time of every layer\n"
+    "  --allow-throttled       accept runs during which the CPU was throttled\n"
     "  --input, --shape        as for run (default random)\n\n"
-    "Exit status 1 when the median is over the latency budget given at pack time.\n";
+    "Exit status 1 when the median is over the latency budget given at pack time, or the CPU was throttled.\n";
+
+static const char help_serve[] =
+    "Answer HTTP requests: GET /healthz, GET /metadata, POST /infer (JSON or npy).\n\n"
+    "  $ %1$s serve\n"
+    "  $ curl -H 'Content-Type: application/x-npy' --data-binary @x.npy http://127.0.0.1:8080/infer\n\n"
+    "  --listen [HOST:]PORT    address (default 127.0.0.1:8080; 0.0.0.0:8080 for everybody; port 0: any free one)\n"
+    "  --max-body BYTES        largest request (default: what the largest inputs need)\n"
+    "  --timeout S             time a client has for its request, and to take the answer (default 10)\n\n"
+    "SIGTERM ends it after the requests in progress. There is no encryption and no password: put a proxy in front.\n";
 
 static const char help_selftest[] =
     "Check the weights and replay the stored golden vectors; exit 1 when an output is wrong.\n\n"
     "  $ %1$s selftest\n";
 
 static const char help_common[] =
-    "\nFor all commands: --format table|json (--json), --threads N, --isa LEVEL, --help, --version\n"
+    "\nFor all commands: --format table|json (--json), --threads N, --isa LEVEL, --no-memory-check, --help, --version\n"
     "Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error\n";
 
 void print_help(const options *o) {
-  static const char *const pages[] = {help_info, help_run, help_generate, help_bench, help_selftest};
+  static const char *const pages[] = {help_info, help_run, help_generate, help_bench, help_selftest, help_serve};
   const char *page = help_general;
   for (size_t i = 0; o->verb && i < sizeof verbs / sizeof *verbs; i++)
     if (!strcmp(o->verb, verbs[i])) page = pages[i];

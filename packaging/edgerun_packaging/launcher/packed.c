@@ -51,8 +51,11 @@ void packed_open(packed *p, const char *argv0) {
     fail(EXIT_IO, "the footer does not fit the size of this file (truncated or changed); copy it again");
   if (f.plan_bytes > SIZE_MAX / 2) fail(EXIT_IO, "the model does not fit into this machine's address space");
   void *map = mmap(NULL, (size_t)f.plan_bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)f.plan_offset);
-  if (map == MAP_FAILED) fail(EXIT_IO, "cannot map the model: %s", strerror(errno));
-  close(fd);
+  if (map == MAP_FAILED)
+    fail(errno == ENOMEM ? EXIT_HARDWARE : EXIT_IO, "cannot map the model's %.2f MB: %s%s", (double)f.plan_bytes / 1e6,
+         strerror(errno), errno == ENOMEM ? "; raise RLIMIT_AS (ulimit -v)" : "");
+  p->fd = fd;
+  p->plan_offset = f.plan_offset;
   p->plan = map;
   p->plan_bytes = f.plan_bytes;
   p->stub_bytes = f.stub_bytes;
@@ -75,4 +78,26 @@ section packed_section(const packed *p, uint32_t kind) {
     return (section){p->plan + table[i].offset, table[i].bytes, table[i].count};
   }
   return none;
+}
+
+/* Reads the file instead of the mapping: the pages come into the page cache, where the first run finds them, but they
+ * do not count as this process's memory before a kernel touches them. */
+int weights_intact(const packed *p) {
+  static uint64_t block[4096];
+  section weights = packed_section(p, ER_SEC_WEIGHTS);
+  uint64_t hash = 0xcbf29ce484222325u, at = p->plan_offset + (uint64_t)(weights.data ? weights.data - p->plan : 0);
+  for (uint64_t left = weights.bytes; left;) {
+    size_t n = left < sizeof block ? (size_t)left : sizeof block;
+    block[(n - 1) / 8] = 0; /* the last word is padded with zeros */
+    for (size_t got = 0; got < n;) {
+      ssize_t r = pread(p->fd, (char *)block + got, n - got, (off_t)(at + got));
+      if (r < 0 && errno == EINTR) continue;
+      if (r <= 0) fail(EXIT_IO, "cannot read the weights: %s", r ? strerror(errno) : "the file has become shorter");
+      got += (size_t)r;
+    }
+    for (size_t i = 0; i < (n + 7) / 8; i++) hash = (hash ^ block[i]) * 0x100000001b3u;
+    at += n;
+    left -= n;
+  }
+  return hash == p->header->weights_checksum;
 }

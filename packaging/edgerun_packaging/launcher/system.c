@@ -1,10 +1,11 @@
-/* What /proc and /sys tell. Both may be absent on a board; then the values are -1 and the reports say so. */
+/* Time, small files of /proc and /sys, and what machine this is. Either folder may be absent on a board. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 #include "launcher.h"
@@ -15,7 +16,7 @@ double seconds_now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static size_t read_file(const char *path, char *to, size_t size) {
+size_t read_file(const char *path, char *to, size_t size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   ssize_t n = fd < 0 ? 0 : read(fd, to, size - 1);
   if (fd >= 0) close(fd);
@@ -29,18 +30,6 @@ void read_text(const char *path, char *to, size_t size) {
   to[strcspn(to, "\n")] = 0;
 }
 
-static int64_t field_kib(const char *status, const char *key) {
-  const char *at = strstr(status, key);
-  return at ? strtoll(at + strlen(key), NULL, 10) * 1024 : -1;
-}
-
-memory_use read_memory(void) {
-  char status[4096];
-  read_file("/proc/self/status", status, sizeof status);
-  return (memory_use){field_kib(status, "VmHWM:"), field_kib(status, "VmRSS:"), field_kib(status, "RssAnon:"),
-                      field_kib(status, "RssFile:")};
-}
-
 int online_cores(void) {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
@@ -48,21 +37,42 @@ int online_cores(void) {
   return n > 0 ? (int)n : 1;
 }
 
-/* The fastest core's clock, the hottest zone, and the Raspberry Pi firmware's throttle word. */
-clock_state read_clock(void) {
-  clock_state s = {-1, -1, -1};
-  char path[96], text[64];
-  for (int cpu = 0; cpu < 16; cpu++) {
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu);
-    read_text(path, text, sizeof text);
-    if (*text && atof(text) / 1000 > s.mhz) s.mhz = atof(text) / 1000;
-  }
-  for (int zone = 0; zone < 16; zone++) {
-    snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/temp", zone);
-    read_text(path, text, sizeof text);
-    if (*text && atof(text) / 1000 > s.celsius) s.celsius = atof(text) / 1000;
-  }
-  read_text("/sys/devices/platform/soc/soc:firmware/get_throttled", text, sizeof text);
-  if (*text) s.throttled = (int)strtol(text, NULL, 16);
-  return s;
+/* The value of the first line `key : value` of /proc/cpuinfo. */
+static void read_cpuinfo(const char *key, char *to, size_t size) {
+  static char text[4096];
+  read_file("/proc/cpuinfo", text, sizeof text);
+  const char *at = strstr(text, key);
+  at = at ? strchr(at, ':') : NULL;
+  if (at) at += 1 + (at[1] == ' ');
+  snprintf(to, size, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+}
+
+/* What this machine calls itself: the board's name in the device tree, else the CPU's. */
+static void read_machine_name(char *to, size_t size) {
+  read_text("/proc/device-tree/model", to, size);
+  if (!*to) read_text("/sys/firmware/devicetree/base/model", to, size);
+  if (!*to) read_cpuinfo("model name", to, size);
+  if (!*to) read_cpuinfo("Model", to, size);
+}
+
+static void json_text_or_null(const char *key, const char *text) {
+  out("\"%s\": ", key);
+  if (*text) out_json_text(text, strlen(text));
+  else out("null");
+}
+
+void print_machine_json(int cores) {
+  struct utsname names;
+  char text[128];
+  read_machine_name(text, sizeof text);
+  out("{");
+  json_text_or_null("name", text);
+  out(", ");
+  json_text_or_null("arch", OWN_ARCH_NAME);
+  out(", \"cores\": %d, ", cores);
+  read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, sizeof text);
+  json_text_or_null("governor", text);
+  out(", ");
+  json_text_or_null("kernel", uname(&names) ? "" : names.release);
+  out("}");
 }

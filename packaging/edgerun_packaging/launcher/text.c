@@ -11,6 +11,11 @@
 static const char *name_of_program = "model";
 static char buffer[4096];
 static size_t used;
+static struct {
+  char *to; /* NULL: nothing is captured */
+  size_t size, used;
+} capture;
+static failure *catcher;
 
 void set_program(const char *argv0) {
   if (!argv0 || !*argv0) return;
@@ -35,23 +40,40 @@ static void write_all(int fd, const char *data, size_t bytes) {
   }
 }
 
+/* Names in a hostile file must not steer the terminal or break the line. */
+static void without_control_bytes(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < 32 || *text == 127) *text = '?';
+}
+
 static void message(const char *format, va_list arguments) {
   char line[1024];
   int n = snprintf(line, sizeof line, "%s: ", name_of_program);
   if (n < 0 || n > 256) n = 0;
   int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, arguments);
-  size_t length = strlen(line);
   if (m < 0) return;
-  for (size_t i = 0; i < length; i++) /* names in a hostile file must not steer the terminal or break the line */
-    if ((unsigned char)line[i] < 32 || line[i] == 127) line[i] = '?';
+  without_control_bytes(line);
+  size_t length = strlen(line);
   line[length++] = '\n';
   write_all(STDERR_FILENO, line, length);
 }
 
+void catch_failures(failure *f) { catcher = f; }
+void release_failures(void) { catcher = NULL; }
+
 _Noreturn void fail(int code, const char *format, ...) {
-  out_flush();
   va_list arguments;
   va_start(arguments, format);
+  if (catcher) {
+    failure *f = catcher;
+    catcher = NULL;
+    f->code = code;
+    vsnprintf(f->text, sizeof f->text, format, arguments);
+    va_end(arguments);
+    without_control_bytes(f->text);
+    longjmp(f->back, 1);
+  }
+  out_flush();
   message(format, arguments);
   va_end(arguments);
   _exit(code);
@@ -70,7 +92,21 @@ void out_flush(void) {
   write_all(STDOUT_FILENO, buffer, n);
 }
 
+void out_capture(char *to, size_t size) {
+  capture.to = to;
+  capture.size = size;
+  capture.used = 0;
+}
+
+size_t out_captured(void) { return capture.used; }
+
 void out_bytes(const void *data, size_t bytes) {
+  if (capture.to) {
+    if (capture.used <= capture.size && bytes <= capture.size - capture.used)
+      memcpy(capture.to + capture.used, data, bytes);
+    capture.used += bytes;
+    return;
+  }
   if (bytes > sizeof buffer - used) out_flush();
   if (bytes > sizeof buffer) {
     write_all(STDOUT_FILENO, data, bytes);

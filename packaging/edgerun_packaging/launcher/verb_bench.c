@@ -12,7 +12,8 @@ static float sample_ms[MAX_SAMPLES];
 typedef struct {
   int threads, runs;
   double min, p50, p90, p99, max, mean, sd; /* milliseconds */
-  clock_state clock;
+  clock_watch clock;
+  int rejected; /* the CPU was throttled */
 } row;
 
 static int by_value(const void *a, const void *b) {
@@ -36,16 +37,23 @@ static double run_once(bound *b, uint64_t seed) {
   return (seconds_now() - start) * 1e3;
 }
 
+/* Between runs, never inside one: reading /sys takes a fraction of a millisecond. */
+static void sample_clock_sometimes(clock_watch *w) {
+  if (seconds_now() - w->sampled > 0.2) clock_sample(w);
+}
+
 static row measure(bound *b, const options *o, int threads) {
   row r = {.threads = threads};
   if (er_set_threads(b->model, threads)) fail(EXIT_USAGE, "cannot run with %d threads", threads);
   r.threads = er_threads(b->model);
   for (long i = 0; i < o->warmup; i++) run_once(b, o->seed);
+  clock_start(&r.clock);
   double end = seconds_now() + o->seconds;
   int n = 0;
   while (n < MAX_SAMPLES && (o->runs ? n < o->runs : n < 2 || seconds_now() < end))
-    sample_ms[n++] = (float)run_once(b, o->seed);
-  r.clock = read_clock();
+    sample_ms[n++] = (float)run_once(b, o->seed), sample_clock_sometimes(&r.clock);
+  clock_sample(&r.clock);
+  r.rejected = r.clock.reasons && !o->allow_throttled;
   r.runs = n;
   for (int i = 0; i < n; i++) r.mean += sample_ms[i] / n;
   for (int i = 0; i < n; i++) r.sd += (sample_ms[i] - r.mean) * (sample_ms[i] - r.mean);
@@ -88,24 +96,34 @@ static void json_or_null(const char *key, double value) {
   else out_json_number(value);
 }
 
+/* `separator` between the reasons, each in `quote`s. */
+static void print_reasons(unsigned reasons, const char *quote, const char *separator) {
+  int n = 0;
+  for (int i = 0; i < THROTTLE_REASONS; i++)
+    if (reasons >> i & 1) out("%s%s%s%s", n++ ? separator : "", quote, throttle_reason[i], quote);
+}
+
 static void print_row_json(const row *r, const char *isa, double cold, double first) {
   out("{\"threads\": %d, \"isa\": \"%s\", \"cold_ms\": %.4f, \"first_ms\": %.4f, \"runs\": %d", r->threads, isa, cold,
       first, r->runs);
   out(", \"min_ms\": %.4f, \"p50_ms\": %.4f, \"p90_ms\": %.4f, \"p99_ms\": %.4f", r->min, r->p50, r->p90, r->p99);
   out(", \"max_ms\": %.4f, \"mean_ms\": %.4f, \"sd_ms\": %.4f, \"per_second\": %.3f", r->max, r->mean, r->sd,
       1e3 / r->mean);
-  json_or_null("mhz", r->clock.mhz);
-  json_or_null("celsius", r->clock.celsius);
-  json_or_null("throttled", r->clock.throttled);
-  out("}");
+  json_or_null("mhz_min", r->clock.mhz_min);
+  json_or_null("mhz_max", r->clock.mhz_max);
+  json_or_null("celsius_max", r->clock.celsius_max);
+  out(", \"throttled\": %s, \"throttle_reasons\": [", !r->clock.known ? "null" : r->clock.reasons ? "true" : "false");
+  print_reasons(r->clock.reasons, "\"", ", ");
+  out("], \"rejected\": %s}", r->rejected ? "true" : "false");
 }
 
 static void print_row_table(const row *r) {
   out("%7d %6d %9.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.3f %9.1f", r->threads, r->runs, r->min, r->p50, r->p90, r->p99,
       r->max, r->mean, r->sd, 1e3 / r->mean);
-  if (r->clock.mhz >= 0) out(" %6.0f MHz", r->clock.mhz);
-  if (r->clock.celsius >= 0) out(" %4.0f C", r->clock.celsius);
-  if (r->clock.throttled > 0) out(" THROTTLED 0x%x", r->clock.throttled);
+  if (r->clock.mhz_min >= 0) out("  %.0f-%.0f MHz", r->clock.mhz_min, r->clock.mhz_max);
+  if (r->clock.celsius_max >= 0) out("  %.0f C", r->clock.celsius_max);
+  if (r->clock.reasons) out(r->rejected ? "  REJECTED: " : "  ");
+  print_reasons(r->clock.reasons, "", ", ");
   out("\n");
 }
 
@@ -154,31 +172,42 @@ static int check_latency(const packed *p, const options *o, const row *rows, int
   return best > limit ? EXIT_NEGATIVE : EXIT_OK;
 }
 
-/* A native process of ours maps no file but its own: more file pages mean an emulator's memory, not the model's. */
-static const char *why_not_measured(const packed *p, memory_use use) {
-  if (use.rss_peak < 0) return "no /proc";
-  return use.file > (int64_t)p->file_bytes + 65536 ? "running under an emulator" : NULL;
+/* A throttled row says how fast a hot board is, not how fast the model is. Returns the exit status. */
+static int check_throttling(const row *rows, int n) {
+  int rejected = 0;
+  for (int i = 0; i < n; i++) rejected += rows[i].rejected;
+  if (!rejected) return EXIT_OK;
+  note("%d of %d measurements rejected: the CPU was throttled; cool the board, check its power supply, or accept them "
+       "with --allow-throttled",
+       rejected, n);
+  return EXIT_NEGATIVE;
 }
 
-void print_memory(const packed *p, const options *o, memory_use use) {
-  double predicted = json_number(json_find(manifest(p), "ram_bytes"), -1), peak = (double)use.rss_peak;
-  const char *unknown = why_not_measured(p, use);
+static int most_threads(const row *rows, int n) {
+  int most = 1;
+  for (int i = 0; i < n; i++)
+    if (rows[i].threads > most) most = rows[i].threads;
+  return most;
+}
+
+static void print_head(const packed *p, er_model *model, const options *o, int cores, double cold, double first) {
+  char governor[32];
   if (o->json) {
-    out("], \"memory\": {\"rss_peak_bytes\": ");
-    out(unknown ? "null" : "%lld", (long long)use.rss_peak);
-    json_or_null("rss_anonymous_bytes", unknown ? -1 : (double)use.anonymous);
-    json_or_null("rss_file_bytes", unknown ? -1 : (double)use.file);
-    json_or_null("ram_predicted_bytes", predicted);
-    out("}");
+    json_value m = manifest(p), name = json_find(m, "model.name"), hash = json_find(m, "model.sha256");
+    out("{\"version\": \"%s\", \"model\": ", er_version());
+    out_json_or_null(name);
+    out(", \"sha256\": ");
+    out_json_or_null(hash);
+    out(", \"machine\": ");
+    print_machine_json(cores);
+    out(", \"rows\": [");
     return;
   }
-  out("peak RSS ");
-  if (unknown) out("not measured (%s)", unknown);
-  else out("%.2f MB (anonymous %.2f, file %.2f)", peak / 1e6, (double)use.anonymous / 1e6, (double)use.file / 1e6);
-  if (predicted >= 0) out(", predicted %.2f MB", predicted / 1e6);
-  if (p->header->n_symbols) out(" for the largest shapes");
-  else if (predicted >= 0 && !unknown) out(" (%+.1f %%)", 100 * (predicted / peak - 1));
-  out("\n");
+  read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor);
+  out("isa %s, cold start %.3f ms, first run %.3f ms%s%s\n", er_isa(model), cold, first, *governor ? ", governor " : "",
+      governor);
+  out("%7s %6s %9s %9s %9s %9s %9s %9s %8s %9s\n", "threads", "runs", "min ms", "p50 ms", "p90 ms", "p99 ms", "max ms",
+      "mean ms", "sd ms", "per s");
 }
 
 int verb_bench(const packed *p, const options *o, double started) {
@@ -197,30 +226,22 @@ int verb_bench(const packed *p, const options *o, double started) {
   double first = run_once(&b, o->seed);
   int n = thread_counts(o->threads, cores, er_threads(model), counts);
   for (int i = 0; i < n; i++) rows[i] = measure(&b, o, counts[i]);
-  memory_use use = read_memory();
-  if (o->json) {
-    out("{\"rows\": [");
-    for (int i = 0; i < n; i++) {
-      if (i) out(", ");
-      print_row_json(&rows[i], er_isa(model), cold, first);
-    }
-  } else {
-    char governor[32];
-    read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor);
-    out("isa %s, cold start %.3f ms, first run %.3f ms%s%s\n", er_isa(model), cold, first,
-        *governor ? ", governor " : "", governor);
-    out("%7s %6s %9s %9s %9s %9s %9s %9s %8s %9s\n", "threads", "runs", "min ms", "p50 ms", "p90 ms", "p99 ms",
-        "max ms", "mean ms", "sd ms", "per s");
-    for (int i = 0; i < n; i++) print_row_table(&rows[i]);
+  print_head(p, model, o, cores, cold, first);
+  for (int i = 0; i < n; i++) {
+    if (o->json && i) out(", ");
+    if (o->json) print_row_json(&rows[i], er_isa(model), cold, first);
+    else print_row_table(&rows[i]);
   }
-  print_memory(p, o, use);
+  if (o->json) out("], \"memory\": {");
+  print_memory(p, o->json, most_threads(rows, n), 1);
+  if (o->json) out("}");
   if (o->layers) {
     if (o->json) out(", \"layers\": [");
     print_layers(&b, o);
     if (o->json) out("]");
   }
   if (o->json) out("}\n");
-  int status = check_latency(p, o, rows, n);
+  int status = check_latency(p, o, rows, n) | check_throttling(rows, n); /* each 0 or 1 */
   er_free(model);
   return status;
 }

@@ -161,7 +161,9 @@ int bench_text(const packed *p, const options *o, int cores) {
   for (long i = 0; i < length; i++) tokens[i] = (uint32_t)(i * 37 % w.words.tokens);
   if (o->json) out("{\"rows\": [");
   else out("isa %s\n%7s %14s %10s %10s\n", er_isa(w.model), "threads", "prompt tokens/s", "tokens/s", "ms/token");
+  int most = 1;
   for (int i = 0; i < n; i++) {
+    if (counts[i] > most) most = counts[i];
     if (er_set_threads(w.model, counts[i])) fail(EXIT_USAGE, "cannot run with %d threads", counts[i]);
     run_prompt(&w, length);
     double start = seconds_now(), prompt_seconds, seconds;
@@ -182,8 +184,9 @@ int bench_text(const packed *p, const options *o, int cores) {
           "\"token_ms\": %.4f}", i ? ", " : "", counts[i], er_isa(w.model), prompt_rate, text_rate, 1e3 / text_rate);
     else out("%7d %15.1f %10.1f %10.3f\n", counts[i], prompt_rate, text_rate, 1e3 / text_rate);
   }
-  print_memory(p, o, read_memory());
-  if (o->json) out("}\n");
+  if (o->json) out("], \"memory\": {");
+  print_memory(p, o->json, most, 1);
+  if (o->json) out("}}\n");
   er_free(w.model);
   return EXIT_OK;
 }

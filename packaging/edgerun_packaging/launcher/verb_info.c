@@ -51,22 +51,27 @@ static void print_ram(json_value m) {
   }
 }
 
+void print_info_json(const packed *p, er_model *model) {
+  json_value m = manifest(p);
+  out("{\"version\": \"%s\", \"isa\": \"%s\", \"nodes\": %d, \"file_bytes\": %llu, \"plan_bytes\": %llu, ",
+      er_version(), er_isa(model), er_node_count(model), (unsigned long long)p->file_bytes,
+      (unsigned long long)p->plan_bytes);
+  out("\"weight_bytes\": %llu, \"arena_bytes\": %llu, \"inputs\": [", (unsigned long long)er_plan_weight_bytes(model),
+      (unsigned long long)er_arena_bytes(model));
+  print_io(model, 0, 1);
+  out("], \"outputs\": [");
+  print_io(model, 1, 1);
+  out("], \"manifest\": ");
+  if (m.text) out_bytes(m.text, m.length);
+  else out("null");
+  out("}\n");
+}
+
 int verb_info(const packed *p, const options *o) {
   json_value m = manifest(p);
   er_model *model = load_model(p, o, 1);
   if (o->json) {
-    out("{\"version\": \"%s\", \"isa\": \"%s\", \"nodes\": %d, \"file_bytes\": %llu, \"plan_bytes\": %llu, ",
-        er_version(), er_isa(model), er_node_count(model), (unsigned long long)p->file_bytes,
-        (unsigned long long)p->plan_bytes);
-    out("\"weight_bytes\": %llu, \"arena_bytes\": %llu, \"inputs\": [", (unsigned long long)er_plan_weight_bytes(model),
-        (unsigned long long)er_arena_bytes(model));
-    print_io(model, 0, 1);
-    out("], \"outputs\": [");
-    print_io(model, 1, 1);
-    out("], \"manifest\": ");
-    if (m.text) out_bytes(m.text, m.length);
-    else out("null");
-    out("}\n");
+    print_info_json(p, model);
   } else {
     print_text("model", json_find(m, "model.name"));
     print_text("source", json_find(m, "model.file"));

@@ -163,8 +163,8 @@ static void replay(bound *b, const packed *p, const er_pgolden *golden, uint32_t
 int verb_selftest(const packed *p, const options *o) {
   static bound b;
   tally t = {0};
-  section weights = packed_section(p, ER_SEC_WEIGHTS), stored = packed_section(p, ER_SEC_GOLDEN);
-  int weights_ok = er_fnv1a_words(weights.data, weights.bytes) == p->header->weights_checksum;
+  section stored = packed_section(p, ER_SEC_GOLDEN);
+  int weights_ok = weights_intact(p);
   er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   const er_pgolden *golden = (const er_pgolden *)stored.data;
   if (stored.count > stored.bytes / sizeof(er_pgolden))
