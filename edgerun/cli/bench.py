@@ -184,7 +184,7 @@ def _report(document: dict[str, Any], before: dict[str, Any] | None, tolerance: 
     ]  # fmt: skip
     rows = document["rows"]
     for name in ("mhz_min", "mhz_max", "celsius_max"):
-        columns += [Column(name, number(0))] if any(row[name] is not None for row in rows) else []
+        columns += [Column(name, number(0))] if any(row.get(name) is not None for row in rows) else []
     tables = [Table(rows, columns)]
     if "layers" in document:
         layer = [Column("index"), Column("us", number(2)), Column("percent", number(2))]
@@ -194,7 +194,7 @@ def _report(document: dict[str, Any], before: dict[str, Any] | None, tolerance: 
     for p in parts:
         measured, predicted = size_text(p["measured_bytes"]), size_text(p["predicted_bytes"])
         notes.append(f"  {p['part']:<32} {measured:>10}, predicted {predicted:>10}")
-    rejected = [row for row in rows if row["rejected"]]
+    rejected = [row for row in rows if row.get("rejected")]
     for row in rejected:
         notes.append(
             f"REJECTED with {row['threads']} thread(s), the CPU was throttled: " + ", ".join(row["throttle_reasons"])

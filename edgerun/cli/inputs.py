@@ -57,6 +57,13 @@ def read_inputs(
     return arrays
 
 
+class _Pipe:
+    """Standard input with nothing but `read`: numpy asks a real file for its position, which a pipe does not have."""
+
+    def read(self, count: int, /) -> bytes:
+        return sys.stdin.buffer.read(count)
+
+
 def more_on_standard_input() -> bool:
     """Whether another record follows."""
     return bool(sys.stdin.buffer.peek(1))  # type: ignore[union-attr]
@@ -78,7 +85,7 @@ def _read(port: PortInfo, source: str, shape: Sequence[int] | None, seed: int) -
     suffix = Path(source).suffix.lower()
     try:
         if source == "-":
-            return _check(port, np.lib.format.read_array(sys.stdin.buffer, allow_pickle=False))
+            return _check(port, np.lib.format.read_array(_Pipe(), allow_pickle=False))
         if source == "raw:-":
             shape = _fixed_shape(port, shape)
             return _raw(port, sys.stdin.buffer.read(int(np.prod(shape, dtype=np.int64)) * port.dtype.itemsize), shape)

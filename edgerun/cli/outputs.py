@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,9 @@ def write_outputs(destination: str, results: Mapping[str, Any], force: bool) -> 
         if array.dtype == object:
             raise UnsupportedError(f"output {name!r} holds texts, which have no bytes to write")
         if destination == "-":
-            np.lib.format.write_array(sys.stdout.buffer, array, allow_pickle=False)
+            record = io.BytesIO()  # numpy's own writing asks for the position, which a pipe does not have
+            np.save(record, array, allow_pickle=False)
+            sys.stdout.buffer.write(record.getbuffer())
         else:
             sys.stdout.buffer.write(array.tobytes())
     sys.stdout.buffer.flush()

@@ -47,6 +47,29 @@ def model(packed: Callable[[str], Path]) -> Path:
     return packed(HOST)
 
 
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packed for this machine: product = a[2, 3] @ b[3, 2] in f32, and twice = n[2] + n in i64."""
+    from onnx import TensorProto, helper, save
+
+    folder = tmp_path_factory.mktemp("mixed")
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["product"]), helper.make_node("Add", ["n", "n"], ["twice"])],
+        "mixed",
+        [
+            value("a", TensorProto.FLOAT, [2, 3]),
+            value("b", TensorProto.FLOAT, [3, 2]),
+            value("n", TensorProto.INT64, [2]),
+        ],
+        [value("product", TensorProto.FLOAT, [2, 2]), value("twice", TensorProto.INT64, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    save(model, folder / "mixed.onnx")
+    pack(load_graph(folder / "mixed.onnx"), load(HOST), folder / "mixed", options=Options(threads=1))
+    return folder / "mixed"
+
+
 def emulator(arch: str) -> list[str]:
     """The command prefix that runs `arch` here. Skips the test where qemu is missing; in CI that is a failure."""
     if arch == HOST:

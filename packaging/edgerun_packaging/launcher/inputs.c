@@ -76,42 +76,39 @@ static void check_feed(const feed *f, const er_io_info *info) {
   fail(EXIT_USAGE, "%s has shape %s, input '%s' takes %s", f->file.path, got, info->name, want);
 }
 
-static int has_free_dims(const er_io_info *info) {
-  for (int k = 0; k < info->rank; k++)
-    if (info->dim[k] < 0) return 1;
+static int has_free_dims(const array_type *t) {
+  for (int k = 0; k < t->rank; k++)
+    if (t->dim[k] < 0) return 1;
   return 0;
 }
 
 /* The shape input i gets: that of its array, else of --shape, else (without free dimensions) its own. */
-static array_type shape_of(const bound *b, int i) {
+static const array_type *shape_of(const bound *b, int i) {
   er_io_info info;
-  array_type own = {0};
   const feed *f = &b->feeds[i];
   er_input_info(b->model, i, &info);
-  if ((f->kind == FROM_FILE || f->kind == FROM_MEMORY || i == b->leader) && f->type.dtype) return f->type;
-  if (b->has_shape[i]) return b->given[i];
-  if (has_free_dims(&info)) {
+  if ((f->kind == FROM_FILE || f->kind == FROM_MEMORY || i == b->leader) && f->type.dtype) return &f->type;
+  if (b->has_shape[i]) return &b->given[i];
+  if (has_free_dims(&b->own[i])) {
     char text[128];
-    shape_text(text, sizeof text, info.dim, info.rank);
+    shape_text(text, sizeof text, b->own[i].dim, b->own[i].rank);
     fail(EXIT_USAGE, "input '%s' has free dimensions %s; give --shape %s=...", info.name, text, info.name);
   }
-  own.rank = info.rank;
-  memcpy(own.dim, info.dim, sizeof own.dim);
-  return own;
+  return &b->own[i];
 }
 
 void bind_shapes(bound *b) {
   const char *error = NULL;
   er_io_info info;
   for (int i = 0; i < b->n_inputs; i++) {
-    array_type t = shape_of(b, i);
+    const array_type *t = shape_of(b, i), *own = &b->own[i];
     er_input_info(b->model, i, &info);
-    int fits = t.rank == info.rank;
-    for (int k = 0; fits && k < t.rank; k++) fits = b->symbolic || info.dim[k] == t.dim[k];
-    if (!fits || (b->symbolic && er_set_input_shape(b->model, i, t.dim, t.rank))) {
+    int fits = t->rank == own->rank;
+    for (int k = 0; fits && k < t->rank; k++) fits = own->dim[k] < 0 || own->dim[k] == t->dim[k];
+    if (!fits || (b->symbolic && er_set_input_shape(b->model, i, t->dim, t->rank))) {
       char got[128], want[128];
-      shape_text(got, sizeof got, t.dim, t.rank);
-      shape_text(want, sizeof want, info.dim, info.rank);
+      shape_text(got, sizeof got, t->dim, t->rank);
+      shape_text(want, sizeof want, own->dim, own->rank);
       fail(EXIT_USAGE, "shape %s does not fit input '%s', which takes %s", got, info.name, want);
     }
   }
@@ -119,7 +116,8 @@ void bind_shapes(bound *b) {
     fail(EXIT_USAGE, "the shapes do not fit: %s", error ? error : "unknown reason");
   for (int i = 0; i < b->n_inputs; i++) {
     er_input_info(b->model, i, &info);
-    if (b->feeds[i].kind == FROM_FILE || b->feeds[i].kind == FROM_MEMORY || i == b->leader) check_feed(&b->feeds[i], &info);
+    if (b->feeds[i].kind == FROM_FILE || b->feeds[i].kind == FROM_MEMORY || i == b->leader)
+      check_feed(&b->feeds[i], &info);
   }
 }
 
@@ -132,7 +130,9 @@ void bound_open(bound *b, er_model *model) {
   if (b->n_inputs > MAX_IO) fail(EXIT_INTERNAL, "the model has more than %d inputs", MAX_IO);
   for (int i = 0; i < b->n_inputs; i++) {
     er_input_info(model, i, &info);
-    b->symbolic |= has_free_dims(&info);
+    b->own[i].rank = info.rank;
+    memcpy(b->own[i].dim, info.dim, sizeof info.dim);
+    b->symbolic |= has_free_dims(&b->own[i]);
   }
 }
 
@@ -154,7 +154,7 @@ static void find_leader(bound *b) {
   for (int i = 0; i < b->n_inputs; i++) streams += is_stream(&b->feeds[i]);
   for (int i = 0; i < b->n_inputs; i++) {
     er_input_info(b->model, i, &info);
-    if (b->feeds[i].kind != FROM_NPY_STREAM || b->has_shape[i] || !has_free_dims(&info)) continue;
+    if (b->feeds[i].kind != FROM_NPY_STREAM || b->has_shape[i] || !has_free_dims(&b->own[i])) continue;
     if (streams > 1)
       fail(EXIT_USAGE, "several inputs come from standard input: give --shape %s=... for those with free dimensions",
            info.name);

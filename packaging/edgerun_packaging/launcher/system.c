@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "launcher.h"
+#include "pack_format.h"
 
 double seconds_now(void) {
   struct timespec t;

@@ -42,6 +42,8 @@ typedef struct {
   double timeout;
   uint64_t max_body, answer_room, budget, taken;
   uint64_t answered;
+  char *metadata; /* rendered at start: binding shapes changes what the model says of itself */
+  size_t metadata_bytes;
 } server;
 
 static volatile sig_atomic_t stopping;
@@ -162,27 +164,12 @@ static void refuse(server *s, connection *c, int status, const char *reason, int
 
 /* -- requests */
 
-static void answer_metadata(server *s, connection *c) {
-  out_capture((char *)c->memory, c->memory_bytes);
-  print_info_json(s->p, s->b.model);
-  size_t n = out_captured();
-  out_capture(NULL, 0);
-  if (n > c->memory_bytes) refuse(s, c, 500, "the metadata is too long", 1);
-  else reply(s, c, 200, "application/json", (const char *)c->memory, n);
-}
-
 static void answer_infer(server *s, connection *c) {
   size_t body = (size_t)c->r.body_bytes;
   answer to = {(char *)c->memory + body, c->memory_bytes - body, 0, NULL};
   int status = infer(&s->b, &c->r, c->memory, &to);
   if (to.used > to.room) refuse(s, c, 500, "the answer is too long", 1);
   else reply(s, c, status, to.type, to.data, to.used);
-}
-
-static void answer_request(server *s, connection *c) {
-  const char *path = c->r.path;
-  if (!strcmp(path, "/infer")) answer_infer(s, c);
-  else answer_metadata(s, c);
 }
 
 /* What can be decided without a body. Returns whether the request was refused or answered. */
@@ -199,13 +186,14 @@ static int answered_by_head(server *s, connection *c) {
   if (is_infer && r->type == BODY_OTHER)
     return refuse(s, c, 415, "Content-Type must be application/json or application/x-npy", keep), 1;
   if (is_health) return reply(s, c, 200, "application/json", "{\"status\": \"ok\"}\n", 17), 1;
+  if (!is_infer) return reply(s, c, 200, "application/json", s->metadata, s->metadata_bytes), 1;
   return 0;
 }
 
 static void take_body(server *s, connection *c, const char *data, size_t bytes) {
   memcpy(c->memory + c->body_used, data, bytes);
   c->body_used += bytes;
-  if (c->body_used == c->r.body_bytes) answer_request(s, c);
+  if (c->body_used == c->r.body_bytes) answer_infer(s, c);
 }
 
 /* Memory for body and answer, when the budget allows it; what came with the head goes there. */
@@ -269,7 +257,7 @@ static void read_more(server *s, connection *c) {
     look_at_head(s, c);
   } else if (c->state == READ_BODY) {
     c->body_used += (size_t)n;
-    if (c->body_used == c->r.body_bytes) answer_request(s, c);
+    if (c->body_used == c->r.body_bytes) answer_infer(s, c);
   }
 }
 
@@ -373,6 +361,19 @@ static void catch_signals(sigset_t *during_poll) {
   sigaction(SIGINT, &action, NULL);
 }
 
+static void render_metadata(server *s) {
+  char none[1];
+  out_capture(none, 0);
+  print_info_json(s->p, s->b.model);
+  size_t bytes = out_captured();
+  s->metadata = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (s->metadata == MAP_FAILED) fail(EXIT_HARDWARE, "not enough memory for the metadata");
+  out_capture(s->metadata, bytes);
+  print_info_json(s->p, s->b.model);
+  s->metadata_bytes = out_captured();
+  out_capture(NULL, 0);
+}
+
 int verb_serve(const packed *p, const options *o) {
   static server s;
   sigset_t during_poll;
@@ -380,8 +381,9 @@ int verb_serve(const packed *p, const options *o) {
   s.timeout = o->timeout;
   er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   bound_open(&s.b, model);
+  render_metadata(&s);
   s.max_body = o->max_body ? (uint64_t)o->max_body : largest_request(p);
-  s.answer_room = largest_answer(p) + manifest(p).length + (64 << 10);
+  s.answer_room = largest_answer(p);
   s.budget = REQUESTS_IN_MEMORY * (s.max_body + s.answer_room);
   if (s.budget > SIZE_MAX / 4) fail(EXIT_HARDWARE, "requests of this size do not fit into memory; give --max-body");
   for (int i = 0; i < MAX_CONNECTIONS; i++) s.list[i].fd = -1;

@@ -26,12 +26,16 @@ _Static_assert(sizeof(pack_footer) == 64, "layout");
 
 #if defined(__x86_64__)
 #define OWN_ARCH ER_ARCH_X86_64
+#define OWN_ARCH_NAME "x86_64"
 #elif defined(__aarch64__)
 #define OWN_ARCH ER_ARCH_AARCH64
+#define OWN_ARCH_NAME "aarch64"
 #elif defined(__arm__)
 #define OWN_ARCH ER_ARCH_ARMV7
+#define OWN_ARCH_NAME "armv7"
 #elif defined(__riscv) && __riscv_xlen == 64
 #define OWN_ARCH ER_ARCH_RISCV64
+#define OWN_ARCH_NAME "riscv64"
 #else
 #error "no plan architecture for this machine"
 #endif
