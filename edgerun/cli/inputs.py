@@ -60,7 +60,7 @@ def read_inputs(
 class _Pipe:
     """Standard input with nothing but `read`: numpy asks a real file for its position, which a pipe does not have."""
 
-    def read(self, count: int, /) -> bytes:
+    def read(self, count: int = -1, /) -> bytes:
         return sys.stdin.buffer.read(count)
 
 
