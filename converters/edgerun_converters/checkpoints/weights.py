@@ -124,11 +124,10 @@ class Weights:
     def finish(self, what: str) -> None:
         """Raises ImportFailure listing all missing, misshaped and unused tensors."""
         extra = sorted(k for k in self.tensors if k not in self.used)
+        missing = [p.split("'")[1] for p in self.problems if p.endswith("is missing")]
         for key in extra:
-            near = difflib.get_close_matches(
-                f"{key!r} of shape {list(self.tensors[key].shape)} is missing", self.problems
-            )
-            hint = f"; is it the missing {near[0].split(' of shape')[0]}?" if near else ""
+            near = difflib.get_close_matches(key, missing, 1, 0.8)
+            hint = f"; is it the missing {near[0]!r}?" if near else ""
             self.problems.append(f"{key!r} of shape {list(self.tensors[key].shape)} is not used{hint}")
         if self.problems:
             raise misfit(what, self.problems)
