@@ -113,7 +113,7 @@ int main(void) {
   views(out, (int)head[1], 0);
   er_call c = {in, out, (int)head[0], (int)head[1], param, (int)head[2], aligned_alloc(64, (size_t)head[3] + 64),
                (size_t)head[3], aligned_alloc(64, 3 * (size_t)head[4] + 64), (size_t)head[4],
-               head[5] ? (er_pool *)name : NULL, error};
+               head[5] ? (er_pool *)name : NULL, error, NULL};
   int status = harness(name, &c);
   if (status) { fputs(error, stderr); return status; }
   for (int i = 0; i < c.n_out; i++) {
@@ -157,7 +157,12 @@ class _Call(ctypes.Structure):
         ("thread_scratch_bytes", ctypes.c_size_t),
         ("pool", ctypes.c_void_p),
         ("error", ctypes.c_char_p),
+        ("fault", ctypes.c_void_p),
     ]
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("value", ctypes.c_int64), ("size", ctypes.c_int64)]
 
 
 def levels() -> list[str]:
@@ -396,7 +401,7 @@ def _run_node(
     scratch, per_thread = _Buffer(number(node.scratch)), number(node.thread_scratch)
     per_thread = -(-per_thread // 64) * 64
     thread_scratch = _Buffer(3 * per_thread)
-    error = ctypes.create_string_buffer(160)
+    error, fault = ctypes.create_string_buffer(160), _Fault()
     call = _Call(
         ins,
         outs,
@@ -410,6 +415,7 @@ def _run_node(
         per_thread,
         1 if threads else None,
         ctypes.cast(error, ctypes.c_char_p),
+        ctypes.addressof(fault),
     )
     keep.append(error)
     if level in REMOTE:
@@ -418,6 +424,7 @@ def _run_node(
     status = library(level).harness(node.kernel.encode(), ctypes.byref(call))
     assert status != 2, f"kernel {node.kernel} is not compiled into the harness"
     assert status == 0, f"{node.kernel}: {error.value.decode()}"
+    assert not fault.kind, f"{node.kernel}: value {fault.value} does not fit {fault.size}"
     for name in [*node.inputs, *node.outputs]:
         if name:
             buffers[name].check(name)

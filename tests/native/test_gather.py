@@ -7,6 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgerun.backends.native.backend import compile_graph
+from edgerun.backends.numpy.executor import NumpyExecutor
+from edgerun.dtypes import DType, from_numpy
+from edgerun.errors import ShapeError
+from edgerun.graph import Graph, Node
+from edgerun.ops.registry import infer, tensor_type
 from tests.native.oracle import check
 
 TYPES = [np.uint8, np.float16, np.float32, np.int64]
@@ -75,7 +81,7 @@ def test_one_hot_trilu_and_reversal() -> None:
         for constant in ((), (1,)):
             check("trilu", [x, np.asarray(k)], np.triu(x, k), upper=True, constant=constant)
             check("trilu", [x, np.asarray(k)], np.tril(x, k), upper=False, constant=constant)
-    lengths = np.array([0, 3, 1, 4, 2, 9])
+    lengths = np.array([0, 3, 1, 4, 2, 4])
     y, z = x.transpose(2, 1, 0).copy(), x.transpose(1, 2, 0).copy()
     for b, n in enumerate(lengths):
         y[b, :n] = y[b, : min(n, 4)][::-1]
@@ -115,3 +121,48 @@ def test_running_sums_and_products(dtype: Any) -> None:
                         full = np.take(full, np.arange(x.shape[axis]), axis)
                     expected = (np.flip(full, axis) if reverse else full).astype(dtype)
                     check(op, [x], expected, rtol=1e-3, over=axis, exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_index_outside_its_axis_ends_the_run(index: Any, threads: int) -> None:
+    """With the node's name; the model stays usable. The same rule as the NumPy kernels have."""
+    x = np.arange(4000, dtype=np.float32).reshape(4, 1000)
+    cases = {
+        "gather": ([x, np.array([0, 3, 1], index)], {"axis": 0}),
+        "gather_elements": ([x, np.zeros((2, 1000), index)], {"axis": 0}),
+        "gather_nd": ([x, np.array([[0], [1]], index)], {}),
+        "scatter_elements": ([x, np.zeros((1, 1000), index), x[:1]], {"axis": 0}),
+        "scatter_nd": ([x, np.array([[0], [1]], index), x[:2]], {}),
+    }
+    for op, (arrays, attrs) in cases.items():
+        graph = Graph(inputs=[f"in{k}" for k in range(len(arrays))], outputs=["y"])
+        for name, array in zip(graph.inputs, arrays, strict=True):
+            graph.add_tensor(name, from_numpy(array.dtype), array.shape)
+        types = [tensor_type(graph.tensors[name]) for name in graph.inputs]
+        graph.add_tensor("y", DType.F32, infer(op, types, attrs)[0].shape)
+        graph.nodes.append(Node(op, list(graph.inputs), ["y"], attrs, f"the {op}"))
+        runner = compile_graph(graph, threads=threads)
+        given = dict(zip(graph.inputs, arrays, strict=True))
+        good = runner.run(given)["y"]
+        for bad in (4, -5, 1 << 30):
+            broken = arrays[1].copy()
+            broken.reshape(-1)[-1] = bad
+            with pytest.raises(ShapeError, match=f"node 'the {op}': index {bad} is outside an axis of 4 elements"):
+                runner.run({**given, "in1": broken})
+            with pytest.raises(ShapeError):
+                NumpyExecutor(graph).run({**given, "in1": broken})
+        np.testing.assert_array_equal(runner.run(given)["y"], good)
+
+
+def test_a_length_outside_its_axis_ends_the_run() -> None:
+    graph = Graph(inputs=["x", "n"], outputs=["y"])
+    for name, dtype, shape in (("x", DType.F32, (2, 3)), ("n", DType.I64, (2,)), ("y", DType.F32, (2, 3))):
+        graph.add_tensor(name, dtype, shape)
+    graph.nodes.append(Node("reverse_sequence", ["x", "n"], ["y"], {"batch_axis": 0, "time_axis": 1}, "back"))
+    runner = compile_graph(graph)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert runner.run({"x": x, "n": np.array([3, 1])})["y"].tolist() == [[2, 1, 0], [3, 4, 5]]
+    for bad in (4, -1):
+        with pytest.raises(ShapeError, match=rf"node 'back': length {bad} is outside 0\.\.3"):
+            runner.run({"x": x, "n": np.array([bad, 1])})

@@ -22,10 +22,9 @@ typedef struct {
 } er_view;
 
 /* What a kernel found wrong with values while it ran; the runtime ends the run with an error after the node. */
-typedef struct {
-  int32_t found; /* 1: index `index` lies outside an axis of `size` elements */
-  int64_t index, size;
-} er_fault;
+enum er_fault_kind { ER_FAULT_NONE = 0, ER_FAULT_INDEX = 1 /* value is no index of `size` elements */,
+                     ER_FAULT_LENGTH = 2 /* value is no length of at most `size` */ };
+typedef struct { int32_t kind; int64_t value, size; } er_fault;
 
 typedef struct {
   const er_view *in, *out;
@@ -38,7 +37,7 @@ typedef struct {
   size_t thread_scratch_bytes;
   er_pool *pool;        /* already limited to the threads this node may use; NULL in check, which must not depend on it */
   char *error;          /* check: on failure, a sentence of at most 160 bytes goes here */
-  er_fault *fault;      /* run: see er_index_fault; NULL in check */
+  er_fault *fault;      /* run: see er_report; NULL in check */
 } er_call;
 
 typedef int (*er_check_fn)(const er_call *c); /* 0 = valid, else c->error is set */
@@ -53,12 +52,12 @@ static inline void *er_thread_scratch(const er_call *c, int thread) {
   return (char *)c->thread_scratch + (size_t)thread * c->thread_scratch_bytes;
 }
 
-/* Reports an index that an axis of `size` elements does not have. Any thread; the first report stays. */
-static inline void er_index_fault(const er_call *c, int64_t index, int64_t size) {
-  int32_t none = 0;
-  if (!c->fault || !__atomic_compare_exchange_n(&c->fault->found, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+/* Reports a value that ends the run. Any thread; the first report stays. */
+static inline void er_report(const er_call *c, int kind, int64_t value, int64_t size) {
+  int32_t none = ER_FAULT_NONE;
+  if (!c->fault || !__atomic_compare_exchange_n(&c->fault->kind, &none, kind, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
-  c->fault->index = index;
+  c->fault->value = value;
   c->fault->size = size;
 }
 

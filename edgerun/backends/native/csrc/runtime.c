@@ -1,5 +1,6 @@
 /* The C interface: edgerun.h. */
 #define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -238,9 +239,12 @@ static double seconds_now(void) {
 
 static int report_fault(er_model *m, const er_node *n) {
   er_fault fault = m->fault;
-  m->fault.found = 0;
-  return er_refuse(ER_FAILED, "node '%.80s': index %lld is outside an axis of %lld elements",
-                   er_node_name(m, (int)(n - m->nodes)), (long long)fault.index, (long long)fault.size);
+  m->fault.kind = ER_FAULT_NONE;
+  const char *what = fault.kind == ER_FAULT_INDEX ? "index %lld is outside an axis of %lld elements"
+                                                  : "length %lld is outside 0..%lld";
+  char text[120];
+  snprintf(text, sizeof text, what, (long long)fault.value, (long long)fault.size);
+  return er_refuse(ER_FAILED, "node '%.80s': %s", er_node_name(m, (int)(n - m->nodes)), text);
 }
 
 static int run_node(er_model *m, er_node *n) {
@@ -248,7 +252,7 @@ static int run_node(er_model *m, er_node *n) {
     return er_refuse(ER_FAILED, "node '%.80s' comes before its sizes are known", er_node_name(m, (int)(n - m->nodes)));
   m->pool.threads = n->max_threads && n->max_threads < m->threads ? n->max_threads : m->threads;
   n->run(&n->call);
-  return m->fault.found ? report_fault(m, n) : ER_OK;
+  return m->fault.kind ? report_fault(m, n) : ER_OK;
 }
 
 /* Copies a view without its row gaps. */

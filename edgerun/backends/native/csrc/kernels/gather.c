@@ -70,7 +70,7 @@ static void gather_task(void *context, int item, int thread) {
   int64_t from, to, bytes = p->inner * er_itemsize(c->in[0].dtype);
   nd_share(p->outer * p->count, item, p->tasks, &from, &to);
   for (int64_t k = from; k < to; k++) {
-    int64_t i = nd_index(&c->in[1], k % p->count, p->n);
+    int64_t i = nd_index(c, &c->in[1], k % p->count, p->n);
     gather_copy((char *)c->out[0].data + k * bytes, (const char *)c->in[0].data + (k / p->count * p->n + i) * bytes,
                 bytes);
   }
@@ -93,7 +93,7 @@ static void run_gather_elements(const er_call *c) {
   for (int64_t k = 0; k < total; k++) {
     int64_t rest = k, at = 0;
     for (int d = x->rank - 1; d >= 0; d--) {
-      at += (d == axis ? nd_index(indices, k, x->dim[d]) : rest % indices->dim[d]) * stride[d];
+      at += (d == axis ? nd_index(c, indices, k, x->dim[d]) : rest % indices->dim[d]) * stride[d];
       rest /= indices->dim[d];
     }
     gather_copy((char *)c->out[0].data + k * size, (const char *)x->data + at * size, size);
@@ -108,7 +108,7 @@ static void run_gather_nd(const er_call *c) {
   int64_t points = nd_product(indices, batch, indices->rank - 1), space = nd_product(x, batch, batch + depth);
   for (int64_t k = 0; k < batches * points; k++) {
     int64_t at = 0;
-    for (int d = 0; d < depth; d++) at = at * x->dim[batch + d] + nd_index(indices, k * depth + d, x->dim[batch + d]);
+    for (int d = 0; d < depth; d++) at = at * x->dim[batch + d] + nd_index(c, indices, k * depth + d, x->dim[batch + d]);
     gather_copy((char *)c->out[0].data + k * bytes, (const char *)x->data + (k / points * space + at) * bytes, bytes);
   }
 }

@@ -349,7 +349,7 @@ static void run_rows_group(const er_call *c) {
   int bits = c->param[MG_BITS], minima = c->param[MG_MINIMA], wide = c->param[MG_WIDE];
   int64_t bytes = mg_block_bytes(bits, minima, wide);
   for (int64_t i = 0; i < count; i++) {
-    int64_t row = nd_index(&c->in[1], i, n), lane = row % MG_ROWS;
+    int64_t row = nd_index(c, &c->in[1], i, n), lane = row % MG_ROWS;
     const uint8_t *w = (const uint8_t *)c->in[0].data + row / MG_ROWS * blocks * bytes;
     float *y = (float *)c->out[0].data + i * k;
     for (int64_t b = 0; b < blocks; b++, w += bytes, y += MG_BLOCK) {

@@ -124,7 +124,7 @@ static void run_trilu(const er_call *c) {
 }
 
 /* reverse_sequence: x, lengths (i64, one per batch) -> the first lengths[b] steps in reverse. Parameters: batch axis,
- * time axis, which are 0 and 1 in some order. Lengths are held to [0, steps]. */
+ * time axis, which are 0 and 1 in some order. A length outside [0, steps] ends the run. */
 #ifdef ER_BASELINE_CHECKS
 static int check_reverse_sequence(const er_call *c) {
   ER_REQUIRE(c, c->n_in == 2 && c->n_out == 1 && c->n_param == 2, "reverse_sequence: bad call");
@@ -145,7 +145,11 @@ static void run_reverse_sequence(const er_call *c) {
           bytes = nd_product(in, 2, in->rank) * er_itemsize(in->dtype);
   if (er_numel(in) == 0) return;
   for (int64_t b = 0; b < batch; b++) {
-    int64_t length = nd_max(0, nd_min(steps, ((const int64_t *)c->in[1].data)[b]));
+    int64_t length = ((const int64_t *)c->in[1].data)[b];
+    if (length < 0 || length > steps) {
+      er_report(c, ER_FAULT_LENGTH, length, steps);
+      length = 0;
+    }
     for (int64_t t = 0; t < steps; t++) {
       int64_t s = t < length ? length - 1 - t : t;
       int64_t to = c->param[0] == 0 ? b * steps + t : t * batch + b,

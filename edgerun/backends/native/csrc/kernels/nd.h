@@ -33,12 +33,14 @@ ND_INLINE int64_t nd_product(const er_view *v, int from, int to) {
   return n;
 }
 
-/* Element `at` of an i32 or i64 index tensor into n elements; negative ones count from the end. An index outside is
- * undefined in ONNX; here it is held to the nearest valid one, so that nothing outside the tensor is touched. */
-ND_INLINE int64_t nd_index(const er_view *v, int64_t at, int64_t n) {
-  int64_t i = v->dtype == ER_I64 ? ((const int64_t *)v->data)[at] : ((const int32_t *)v->data)[at];
-  if (i < 0) i += n;
-  return nd_max(0, nd_min(i, n - 1));
+/* Element `at` of an i32 or i64 index tensor into n elements; negative ones count from the end. An index outside ends
+ * the run with an error; until the kernel returns it is held to 0, so that nothing outside the tensor is touched. */
+ND_INLINE int64_t nd_index(const er_call *c, const er_view *v, int64_t at, int64_t n) {
+  int64_t given = v->dtype == ER_I64 ? ((const int64_t *)v->data)[at] : ((const int32_t *)v->data)[at];
+  int64_t i = given < 0 ? given + n : given;
+  if (i >= 0 && i < n) return i;
+  er_report(c, ER_FAULT_INDEX, given, n);
+  return 0;
 }
 
 /* How many tasks to cut `units` units of about `cost` element operations each into: one when small, a few a thread. */

@@ -97,7 +97,7 @@ static void run_scatter_elements(const er_call *c) {
   for (int64_t k = 0; k < total; k++) {
     int64_t rest = k, at = 0;
     for (int d = out->rank - 1; d >= 0; d--) {
-      at += (d == axis ? nd_index(indices, k, out->dim[d]) : rest % indices->dim[d]) * stride[d];
+      at += (d == axis ? nd_index(c, indices, k, out->dim[d]) : rest % indices->dim[d]) * stride[d];
       rest /= indices->dim[d];
     }
     scatter_combine(out->dtype, c->param[1], (char *)out->data + at * size, (const char *)c->in[2].data + k * size, 1);
@@ -114,7 +114,7 @@ static void run_scatter_nd(const er_call *c) {
           points = nd_product(indices, 0, indices->rank - 1);
   for (int64_t k = 0; k < points; k++) {
     int64_t at = 0;
-    for (int d = 0; d < depth; d++) at = at * out->dim[d] + nd_index(indices, k * depth + d, out->dim[d]);
+    for (int d = 0; d < depth; d++) at = at * out->dim[d] + nd_index(c, indices, k * depth + d, out->dim[d]);
     scatter_combine(out->dtype, c->param[1], (char *)out->data + at * bytes, (const char *)c->in[2].data + k * bytes,
                     n);
   }
