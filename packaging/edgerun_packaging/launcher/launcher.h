@@ -144,6 +144,8 @@ size_t read_file(const char *path, char *buffer, size_t size);               /* 
 void read_text(const char *path, char *buffer, size_t size);                  /* its first line */
 void print_machine_json(int cores);
 
+extern const char __executable_start[], _end[]; /* of the linker: all of the stub in memory */
+
 /* -- ram.c: memory of this process, in bytes; -1 when /proc does not say */
 typedef struct { int64_t rss_peak, rss, anonymous, file; } memory_use;
 memory_use read_memory(void);

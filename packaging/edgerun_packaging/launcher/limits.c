@@ -110,10 +110,11 @@ static void check_address_space(const packed *p, int threads) {
     const char *name;
     int with_files;
   } table[] = {{RLIMIT_AS, "RLIMIT_AS (ulimit -v)", 1}, {RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", 0}};
-  uint64_t taken = p->header->arena_bytes + (uint64_t)threads * (p->header->thread_scratch_bytes + (256 << 10));
+  uint64_t taken = (uint64_t)(_end - __executable_start) + p->header->arena_bytes +
+                   (uint64_t)threads * (p->header->thread_scratch_bytes + (256 << 10));
   for (size_t i = 0; i < 2; i++) {
     struct rlimit limit;
-    uint64_t need = taken + (table[i].with_files ? p->file_bytes : 0);
+    uint64_t need = taken + (table[i].with_files ? p->plan_bytes : 0);
     if (getrlimit(table[i].resource, &limit) || limit.rlim_cur == RLIM_INFINITY || need <= limit.rlim_cur) continue;
     fail(EXIT_HARDWARE,
          "the model needs %.2f MB of address space with %d thread(s), and %s allows %.2f MB; raise it, use fewer "

@@ -6,8 +6,6 @@
 #include <unistd.h>
 #include "launcher.h"
 
-extern const char __executable_start[], _end[]; /* of the linker: all of the stub in memory */
-
 /* Parts that /proc can tell apart, and the parts of the prediction that belong to each. */
 enum { PROGRAM, PLAN, WORK, PROCESS, GROUPS };
 static const char *const group_name[GROUPS] = {"program and its buffers", "weights and plan tables",
