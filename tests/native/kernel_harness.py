@@ -55,6 +55,7 @@ SOURCES = (
     "qmatmul",
     "qconv",
     "qdepthwise",
+    "qsum",
     "nbits",
     "group",
     "attention",

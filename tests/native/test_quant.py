@@ -197,3 +197,66 @@ def test_weights_of_few_bits(bits: int) -> None:
             expected = find("matmul_nbits")(*inputs, **attrs)
             (y,) = run_op("matmul_nbits", inputs, attrs, constant=(1, 2, 3, 4, 5))
             np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-3)
+
+
+def _sum_program(kinds: list[DType], out: DType, bounds: tuple[float, float] | None, zero: float) -> tuple[Any, ...]:
+    """The program of a quantised sum: see edgerun/backends/native/ops/requantize.py."""
+    f, program, values = DType.F32, list[Any](), list[int]()
+    count = len(kinds)
+
+    def add(*step: Any) -> int:
+        program.append(step)
+        return count + len(program) - 1
+
+    for k, kind in enumerate(kinds):
+        if kind is f:
+            values.append(k)
+            continue
+        number = add("cast", f, k)
+        centred = add("sub", f, number, add("const", f, 3.0 + k))
+        values.append(add("mul", f, centred, add("const", f, 0.04 * (k + 1))))
+    total = values[0] if count == 1 else add("add", f, values[1], values[0])
+    if bounds:
+        total = add("max", f, add("const", f, bounds[0]), total)
+        total = add("min", f, total, add("const", f, bounds[1]))
+    rounded = add("round", f, add("div", f, total, add("const", f, 0.07)))
+    add("cast", out, add("add", f, rounded, add("const", f, zero)))
+    return tuple(program)
+
+
+@pytest.mark.parametrize("level", ["", *levels(), *dot_levels(), "armv7", "aarch64", "riscv64"])
+def test_sums_of_codes(level: str) -> None:
+    rng = RNG(6)
+
+    def values(kind: DType, shape: tuple[int, ...]) -> np.ndarray:
+        if kind is DType.F32:
+            x = (rng.normal(size=shape) * 5).astype(np.float32)
+            x.reshape(-1)[:4] = [np.nan, np.inf, -np.inf, 1e30]
+            return x
+        info = np.iinfo(kind.numpy)
+        return np.asarray(rng.integers(info.min, info.max, shape, kind.numpy, endpoint=True))
+
+    for kinds in ([DType.U8, DType.U8], [DType.I8, DType.U8], [DType.F32], [DType.I8], [DType.F32, DType.I8]):
+        for out, zero in ((DType.U8, 7.0), (DType.I8, -128.0)):
+            for bounds in (None, (0.0, 6.0)):
+                for shape in ((33,), (3, 5, 40)) if level in ("", *levels()) else ((3, 35),):
+                    program = _sum_program(kinds, out, bounds, zero)
+                    inputs = [values(kind, shape) for kind in kinds]
+                    with np.errstate(invalid="ignore"):
+                        _same("elementwise", inputs, {"program": program}, level=level)
+
+
+def test_sums_become_one_kernel() -> None:
+    from edgerun.backends.native.lowering import Lowering
+    from edgerun.graph import Graph, Node
+
+    for broken, kernel in ((False, "quantised_sum"), (True, "elementwise")):
+        program = _sum_program([DType.U8, DType.I8], DType.U8, (0.0, 6.0), 0.5 if broken else 7.0)
+        graph = Graph()
+        for name, kind in (("a", DType.U8), ("b", DType.I8), ("y", DType.U8)):
+            graph.add_tensor(name, kind, (2, 9))
+        graph.inputs, graph.outputs = ["a", "b"], ["y"]
+        graph.nodes.append(Node("elementwise", ["a", "b"], ["y"], {"program": program}, "sum"))
+        cx = Lowering(graph, "aarch64")
+        cx.run()
+        assert [n.kernel for n in cx.nodes] == [kernel]

@@ -170,7 +170,7 @@ def _integer_layer(editor: Editor, node: Node) -> str | None:
     layer = editor.producer(node.inputs[0])
     if layer is None or layer.op not in ("conv", "matmul") or not editor.only_use(node.inputs[0]):
         return None
-    if layer.attrs.get("res", "none") != "none" or layer.attrs.get("trans_b") or any(layer.inputs[3:]):
+    if layer.attrs.get("res", "none") != "none" or any(layer.inputs[3:]):
         return None
     if not _implied(layer, float(scale.reshape(())), int(zero.reshape(())), out_type):
         return None
@@ -179,6 +179,9 @@ def _integer_layer(editor: Editor, node: Node) -> str | None:
     if x is None or w is None or x.dtype not in _RANGE or w.dtype not in _RANGE or not x.per_tensor:
         return None
     if not w.per_tensor and w.axis != _channel_axis(editor, layer):
+        return None
+    codes = editor.constant(w.name)
+    if layer.attrs.get("trans_b") and codes is None:
         return None
     bias = _integer_bias(editor, layer, x, w)
     if bias is None:
@@ -191,13 +194,17 @@ def _integer_layer(editor: Editor, node: Node) -> str | None:
     editor.drop(layer)
     editor.name = layer.name
     if layer.op == "matmul":
+        if layer.attrs.get("trans_b") and codes is not None:
+            parameters[3] = editor.const(np.ascontiguousarray(codes.swapaxes(-1, -2)))
         return editor.emit("qlinear_matmul", parameters)
     attrs = {k: layer.attrs[k] for k in ("strides", "pads", "dilations", "group") if k in layer.attrs}
     return editor.emit("qlinear_conv", parameters, **attrs)
 
 
 def _channel_axis(editor: Editor, layer: Node) -> int:
-    return 0 if layer.op == "conv" else len(editor.tensor(layer.inputs[1]).shape or ()) - 1
+    if layer.op == "conv":
+        return 0
+    return len(editor.tensor(layer.inputs[1]).shape or ()) - (2 if layer.attrs.get("trans_b") else 1)
 
 
 def _weight_parameter(w: _Quantised, value: np.ndarray) -> np.ndarray:

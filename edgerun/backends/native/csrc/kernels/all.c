@@ -42,4 +42,5 @@
 #include "group.c"
 #include "qconv.c"
 #include "qdepthwise.c"
+#include "qsum.c"
 #endif
