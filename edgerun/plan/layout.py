@@ -12,7 +12,7 @@ MAX_RANK = 8
 MAX_NODE_INPUTS = 4096
 MAX_NODE_OUTPUTS = 256
 MAX_KERNELS = 1024
-NATIVE_DTYPES = range(1, 14)
+NATIVE_DTYPES = (*range(1, 14), *range(17, 29))
 """DType codes that the runtime has (enum er_dtype)."""
 GOLDEN_LAYER = 0x80000000
 

@@ -7,6 +7,7 @@
 
 int dtype_size(int dtype) {
   static const uint8_t size[] = {0, 4, 8, 2, 2, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+  if (dtype >= ER_F8E4M3FN && dtype <= ER_F6E3M2) return 1;
   return dtype > 0 && dtype <= ER_BOOL ? size[dtype] : 0;
 }
 

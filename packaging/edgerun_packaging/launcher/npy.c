@@ -202,7 +202,7 @@ int npy_header(char *to, const er_io_info *info) {
     n += (size_t)snprintf(dims + n, sizeof dims - n, "%lld,%s", (long long)info->dim[i], i + 1 < info->rank ? " " : "");
   if (info->rank > 1) dims[n - 1] = 0; /* (2, 3) but (2,) */
   int length = snprintf(to + 10, NPY_HEADER_LIMIT - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
-                        descr[info->dtype], dims);
+                        info->dtype > ER_BOOL ? "|u1" : descr[info->dtype], dims);
   int padded = (length + 1 + 10 + 63) / 64 * 64 - 10;
   memset(to + 10 + length, ' ', (size_t)(padded - length));
   to[10 + padded - 1] = '\n';

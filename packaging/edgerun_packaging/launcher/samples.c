@@ -40,7 +40,7 @@ void fill_random(void *to, int dtype, uint64_t bytes, uint64_t seed) {
       case ER_I8:
       case ER_U8:
       case ER_BOOL: n = 1; break;
-      default: n = 2;
+      default: n = dtype > ER_BOOL ? 1 : 2;
     }
     index = i / n;
     r = mix(mix(seed) + index);

@@ -159,9 +159,11 @@ void out_json_number(double value) {
 }
 
 const char *dtype_name(int dtype) {
-  static const char *const names[] = {"?",   "f32", "f64", "f16", "bf16", "i8",  "i16",
-                                      "i32", "i64", "u8",  "u16", "u32",  "u64", "bool"};
-  return dtype > 0 && dtype <= ER_BOOL ? names[dtype] : "?";
+  static const char *const names[] = {
+      "?",   "f32",      "f64",        "f16",    "bf16",       "i8", "i16", "i32",    "i64",    "u8", "u16", "u32",
+      "u64", "bool",     "?",          "?",      "?",          "f8e4m3fn",  "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz",
+      "u4",  "i4",       "f4e2m1",     "f8e8m0", "u2",         "i2", "f6e2m3", "f6e3m2"};
+  return dtype > 0 && dtype <= ER_F6E3M2 ? names[dtype] : "?";
 }
 
 void shape_text(char *to, size_t size, const int64_t *dim, int rank) {

@@ -77,9 +77,11 @@ static inline int er_itemsize(int dtype) {
     case ER_F32: case ER_I32: case ER_U32: return 4;
     case ER_F16: case ER_BF16: case ER_I16: case ER_U16: return 2;
     case ER_I8: case ER_U8: case ER_BOOL: return 1;
-    default: return 0;
+    default: return dtype >= ER_F8E4M3FN && dtype <= ER_F6E3M2;
   }
 }
+/* Whether kernels compute in a dtype: those of less than 8 bits and small floats are only moved and converted. */
+static inline int er_is_number(int dtype) { return dtype >= ER_F32 && dtype <= ER_BOOL; }
 /* For check functions: ER_REQUIRE(c, condition, "sentence %d", x); returns 1 from the caller when it does not hold. */
 int er_fail(const er_call *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define ER_REQUIRE(c, cond, ...) do { if (!(cond)) return er_fail((c), __VA_ARGS__); } while (0)

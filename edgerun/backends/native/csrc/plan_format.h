@@ -21,6 +21,9 @@ enum er_dtype {
   ER_I8 = 5, ER_I16 = 6, ER_I32 = 7, ER_I64 = 8,
   ER_U8 = 9, ER_U16 = 10, ER_U32 = 11, ER_U64 = 12,
   ER_BOOL = 13,
+  /* One element in a byte, integers in its low bits. Only moved and converted. */
+  ER_F8E4M3FN = 17, ER_F8E4M3FNUZ = 18, ER_F8E5M2 = 19, ER_F8E5M2FNUZ = 20, ER_U4 = 21, ER_I4 = 22, ER_F4E2M1 = 23,
+  ER_F8E8M0 = 24, ER_U2 = 25, ER_I2 = 26, ER_F6E2M3 = 27, ER_F6E3M2 = 28,
 };
 
 enum er_section {

@@ -30,10 +30,15 @@ CLASSES = {
     DType.F32: F32, DType.F16: F32, DType.BF16: F32, DType.F64: F64,
     DType.I8: I32, DType.U8: I32, DType.I16: I32, DType.U16: I32, DType.I32: I32, DType.BOOL: I32,
     DType.I64: I64, DType.U32: U32, DType.U64: U64,
+    DType.I4: I32, DType.U4: I32, DType.I2: I32, DType.U2: I32,
+    DType.F8E4M3FN: F32, DType.F8E4M3FNUZ: F32, DType.F8E5M2: F32, DType.F8E5M2FNUZ: F32, DType.F4E2M1: F32,
+    DType.F8E8M0: F32, DType.F6E2M3: F32, DType.F6E3M2: F32,
 }  # fmt: skip
 MAX_INPUTS = 24
 MAX_REGISTERS = 127
-_NARROW = {DType.F16, DType.BF16, DType.I8, DType.U8, DType.I16, DType.U16}
+_NARROW = CLASSES.keys() - {DType.F32, DType.F64, DType.I32, DType.I64, DType.U32, DType.U64, DType.BOOL}
+_ROUNDING = {"cast": 0, "cast_wrap": 0, "cast_up": 32, "cast_down": 64}
+"""Conversions, and what they add to the number of the target type: the way in which f8e8m0 rounds."""
 _EXACT = {
     "min",
     "max",
@@ -70,7 +75,10 @@ class _Code:
 
     def constant(self, dtype: DType, number: Any) -> int:
         cls = _class(dtype)
-        number = np.asarray(number).astype(dtype.numpy).item()
+        number = np.asarray(number).astype(dtype.numpy)
+        if dtype.code > DType.BOOL.code:
+            number = number.astype(np.int64 if dtype.is_integer else np.float32)
+        number = number.item()
         data = struct.pack("<fdiqIQ"[0] + "fdiqIQ"[cls], number)
         key = (cls, data.ljust(8, b"\0"))
         if key not in self.constants:
@@ -171,8 +179,10 @@ def _translate(code: _Code, program: Program, operands: list[int], types: list[D
 
 def _instruction(code: _Code, function: str, dtype: DType, source: DType, given: tuple[int, ...], constant: Any) -> int:
     cls, result = _class(source), _class(dtype)
-    if function in ("cast", "cast_wrap"):
-        return code.emit(function, cls, result, given, dtype.code)
+    if function in _ROUNDING:
+        name = "cast_wrap" if function == "cast_wrap" else "cast"
+        up_or_down = _ROUNDING[function] if dtype is DType.F8E8M0 else 0
+        return code.emit(name, cls, result, given, dtype.code + up_or_down)
     if function in ("and", "or", "xor", "not") and source is not DType.BOOL:
         raise UnsupportedError(f"logical {function} of {source.short}; it takes bools")
     if function == "not":

@@ -85,6 +85,18 @@ def copy(node: Node, cx: Lowering) -> None:
     view(cx, node.inputs[0], node.outputs[0])
 
 
+@lowers("bit_cast")
+def bit_cast(node: Node, cx: Lowering) -> None:
+    """A view; integers of less than 8 bits are converted, because one byte of theirs may hold more than their bits."""
+    x, y = node.inputs[0], node.outputs[0]
+    if cx.dtype(x).bits < 8 and cx.dtype(x).is_integer and cx.dtype(y).is_integer:
+        from edgerun.backends.native.ops.elementwise import apply
+
+        apply(cx, (("cast", cx.dtype(y), 0),), [x], y)
+    else:
+        view(cx, x, y)
+
+
 @lowers("transpose")
 def transpose(node: Node, cx: Lowering) -> None:
     x, y = node.inputs[0], node.outputs[0]

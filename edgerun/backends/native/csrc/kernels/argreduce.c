@@ -8,7 +8,7 @@ static int arg_check(const er_call *c, int params) {
   ER_REQUIRE(c, c->n_in == 1 && c->n_out == 1 && c->n_param == params, "argreduce takes one tensor to another");
   const er_view *in = &c->in[0], *out = &c->out[0];
   ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < in->rank, "argreduce: there is no axis %d", c->param[0]);
-  ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out) && er_itemsize(in->dtype), "argreduce takes dense tensors");
+  ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out) && er_is_number(in->dtype), "argreduce takes dense tensors");
   return 0;
 }
 static int check_argreduce(const er_call *c) {

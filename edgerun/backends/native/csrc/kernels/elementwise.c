@@ -5,10 +5,11 @@
  * where its elements lie together and need no conversion; scalars and row patterns are spread once per task; the rest
  * is copied in. Parameters: registers, constants, instructions; then per constant (register, class, low word, high
  * word); then per instruction (op | class << 8 | aux << 16, dst | a << 8 | b << 16 | c << 24); aux is the target dtype
- * of casts and the bit width of shifts. Registers 0 .. n_in - 1 are the inputs; the last instruction is the output. */
+ * of casts (+ 32 to round up, + 64 down: f8e8m0) and the bit width of shifts. Registers 0 .. n_in - 1 are the inputs; the last instruction is the output. */
 #include "elementwise_ops.h"
 #include "half.h"
 #include "nd.h"
+#include "small_float.h"
 #include "elementwise_float.h"
 
 #define EW_MAX_IN 24
@@ -58,10 +59,41 @@ static int ew_class_of(int dtype) {
     case ER_U32: return EW_U32;
     case ER_U64: return EW_U64;
     case ER_I32: case ER_I8: case ER_U8: case ER_I16: case ER_U16: case ER_BOOL: return EW_I32;
-    default: return -1;
+    case ER_I4: case ER_U4: case ER_I2: case ER_U2: return EW_I32;
+    default: return er_itemsize(dtype) ? EW_F32 : -1;
   }
 }
 static int ew_is_direct(int dtype) { return er_itemsize(dtype) >= 4; }
+
+/* The low bits of v as a type of 2 or 4 bits; v itself for wider ones. */
+static int64_t ew_low_bits(int64_t v, int dtype) {
+  switch (dtype) {
+    case ER_U4: return v & 15;
+    case ER_I4: return ((v & 15) ^ 8) - 8;
+    case ER_U2: return v & 3;
+    case ER_I2: return ((v & 3) ^ 2) - 2;
+    default: return v;
+  }
+}
+
+/* Bytes to floats and back, with the values as they are. */
+static void ew_widen_small(int dtype, float *f, const uint8_t *src, int64_t n) {
+  er_small_float format = er_small_format(dtype);
+  if (dtype == ER_F8E8M0) for (int64_t k = 0; k < n; k++) f[k] = er_from_e8m0(src[k]);
+  else for (int64_t k = 0; k < n; k++) f[k] = er_from_small(format, src[k]);
+}
+static void ew_narrow_small(int dtype, uint8_t *dst, const float *f, int64_t n) {
+  er_small_float format = er_small_format(dtype);
+  if (dtype == ER_F8E8M0) for (int64_t k = 0; k < n; k++) dst[k] = er_to_e8m0(f[k], 0);
+  else for (int64_t k = 0; k < n; k++) dst[k] = er_to_small(format, f[k], 0);
+}
+/* f[0, n) rounded to a small float type; rule: of f8e8m0. */
+static void ew_round_small(int dtype, int saturate, int rule, float *f, int n) {
+  er_small_float format = er_small_format(dtype);
+  for (int i = 0; i < n; i++)
+    f[i] = dtype == ER_F8E8M0 ? er_from_e8m0(er_to_e8m0(f[i], rule))
+                              : er_from_small(format, er_to_small(format, f[i], saturate));
+}
 
 /* n elements of a narrow dtype into a register, and back. */
 static void ew_widen(int dtype, void *dst, const void *src, int64_t n) {
@@ -74,7 +106,12 @@ static void ew_widen(int dtype, void *dst, const void *src, int64_t n) {
     case ER_U16: for (int64_t k = 0; k < n; k++) i[k] = ((const uint16_t *)src)[k]; break;
     case ER_F16: for (int64_t k = 0; k < n; k++) f[k] = er_from_f16(((const uint16_t *)src)[k]); break;
     case ER_BF16: for (int64_t k = 0; k < n; k++) f[k] = er_from_bf16(((const uint16_t *)src)[k]); break;
-    default: memcpy(dst, src, (size_t)(n * er_itemsize(dtype)));
+    case ER_I4: case ER_U4: case ER_I2: case ER_U2:
+      for (int64_t k = 0; k < n; k++) i[k] = (int32_t)ew_low_bits(((const uint8_t *)src)[k], dtype);
+      break;
+    default:
+      if (!er_is_number(dtype)) ew_widen_small(dtype, f, src, n);
+      else memcpy(dst, src, (size_t)(n * er_itemsize(dtype)));
   }
 }
 static void ew_narrow(int dtype, void *dst, const void *src, int64_t n) {
@@ -85,7 +122,12 @@ static void ew_narrow(int dtype, void *dst, const void *src, int64_t n) {
     case ER_I16: case ER_U16: for (int64_t k = 0; k < n; k++) ((uint16_t *)dst)[k] = (uint16_t)i[k]; break;
     case ER_F16: for (int64_t k = 0; k < n; k++) ((uint16_t *)dst)[k] = er_to_f16(f[k]); break;
     case ER_BF16: for (int64_t k = 0; k < n; k++) ((uint16_t *)dst)[k] = er_to_bf16(f[k]); break;
-    default: memcpy(dst, src, (size_t)(n * er_itemsize(dtype)));
+    case ER_I4: case ER_U4: case ER_I2: case ER_U2:
+      for (int64_t k = 0; k < n; k++) ((uint8_t *)dst)[k] = (uint8_t)ew_low_bits(i[k], dtype);
+      break;
+    default:
+      if (!er_is_number(dtype)) ew_narrow_small(dtype, dst, f, n);
+      else memcpy(dst, src, (size_t)(n * er_itemsize(dtype)));
   }
 }
 /* The first element of src in n places of a register. */
@@ -110,6 +152,10 @@ static const double ew_high[] = {
 /* Float to integer: truncate, saturate, NaN = 0. */
 static int64_t ew_saturate(double x, int dtype) {
   if (x != x) return 0;
+  if (dtype > ER_BOOL) { /* 2 or 4 bits: what does not fit gives 0 */
+    int64_t whole = ew_saturate(x, ER_I64);
+    return ew_low_bits(whole, dtype) == whole ? whole : 0;
+  }
   if (x <= ew_low[dtype]) return dtype == ER_I64 ? INT64_MIN : (int64_t)ew_low[dtype];
   if (x >= ew_high[dtype]) return dtype == ER_I64 ? INT64_MAX : dtype == ER_U64 ? -1 : (int64_t)ew_high[dtype];
   return dtype == ER_U64 ? (int64_t)(uint64_t)x : (int64_t)x;
@@ -129,13 +175,13 @@ static int64_t ew_truncate(int64_t v, int dtype) {
     case ER_U16: return (uint16_t)v;
     case ER_I32: return (int32_t)v;
     case ER_U32: return (uint32_t)v;
-    default: return v;
+    default: return ew_low_bits(v, dtype);
   }
 }
 
 static void ew_cast_to_int(int wrap, int from, int dtype, void *dst, const void *src, int n) {
   int wide = ew_class_size[ew_class_of(dtype)] == 8;
-  if (from == EW_F32 && !wrap && dtype != ER_BOOL && !wide && ew_high[dtype] <= 65535) {
+  if (from == EW_F32 && !wrap && dtype < ER_BOOL && !wide && ew_high[dtype] <= 65535) {
     float low = (float)ew_low[dtype], high = (float)ew_high[dtype];
     const float *x = src;
     int32_t *y = dst;
@@ -148,7 +194,7 @@ static void ew_cast_to_int(int wrap, int from, int dtype, void *dst, const void 
     }
     return;
   }
-  if (from == EW_I32 && !wide) { /* the common wrap after narrow arithmetic */
+  if (from == EW_I32 && !wide && dtype <= ER_BOOL) { /* the common wrap after narrow arithmetic */
     const int32_t *x = src;
     int32_t *y = dst;
     switch (dtype) {
@@ -192,7 +238,9 @@ static void ew_cast(int wrap, int from, int dtype, void *dst, const void *src, i
     }
     return;
   }
-  if (dtype != ER_F32 && dtype != ER_F16 && dtype != ER_BF16) {
+  int rule = dtype >> 5;
+  dtype &= 31;
+  if (ew_class_of(dtype) != EW_F32) {
     ew_cast_to_int(wrap, from, dtype, dst, src, n);
     return;
   }
@@ -204,6 +252,7 @@ static void ew_cast(int wrap, int from, int dtype, void *dst, const void *src, i
     case EW_U32: for (int i = 0; i < n; i++) f[i] = (float)((const uint32_t *)src)[i]; break;
     default: for (int i = 0; i < n; i++) f[i] = (float)((const uint64_t *)src)[i];
   }
+  if (!er_is_number(dtype)) ew_round_small(dtype, !wrap, rule, f, n);
   if (dtype == ER_F16) for (int i = 0; i < n; i++) f[i] = er_from_f16(er_to_f16(f[i]));
   if (dtype == ER_BF16) for (int i = 0; i < n; i++) f[i] = er_from_bf16(er_to_bf16(f[i]));
 }
@@ -211,7 +260,7 @@ static void ew_cast(int wrap, int from, int dtype, void *dst, const void *src, i
 static int ew_is_flag(int op) { return op >= EW_eq && op <= EW_is_inf; }
 /* Class of the result of an instruction. */
 static int ew_result_class(int op, int cls, int aux) {
-  if (op == EW_cast || op == EW_cast_wrap) return ew_class_of(aux);
+  if (op == EW_cast || op == EW_cast_wrap) return aux >> 5 && ((aux & 31) != ER_F8E8M0 || aux >> 5 > 2) ? -1 : ew_class_of(aux & 31);
   return ew_is_flag(op) ? EW_I32 : cls;
 }
 

@@ -68,7 +68,7 @@ static int check_one_hot(const er_call *c) {
   ER_REQUIRE(c, er_numel(&c->in[1]) == 2 && c->in[1].dtype == out->dtype && er_itemsize(out->dtype),
              "one_hot: bad values");
   ER_REQUIRE(c,
-             er_itemsize(indices->dtype) && indices->dtype != ER_F16 && indices->dtype != ER_BF16 &&
+             er_is_number(indices->dtype) && indices->dtype != ER_F16 && indices->dtype != ER_BF16 &&
                  indices->dtype != ER_U64,
              "one_hot: index dtype %d", indices->dtype);
   for (int d = 0, k = 0; d < out->rank; d++)

@@ -29,7 +29,7 @@ static int check_reduce(const er_call *c) {
   const er_view *in = &c->in[0], *out = &c->out[0];
   ER_REQUIRE(c, c->param[0] >= 0 && c->param[0] < RED_KINDS && c->param[1] >= 0 && c->param[1] < 1 << in->rank,
              "reduce: bad parameters");
-  ER_REQUIRE(c, in->dtype == out->dtype && er_itemsize(in->dtype), "reduce: bad dtypes %d and %d", in->dtype,
+  ER_REQUIRE(c, in->dtype == out->dtype && er_is_number(in->dtype), "reduce: bad dtypes %d and %d", in->dtype,
              out->dtype);
   ER_REQUIRE(c, er_is_dense(in) && er_is_dense(out), "reduce takes dense tensors");
   int64_t n = 1;

@@ -9,7 +9,7 @@ enum scatter_reduction { SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SC
 static int scatter_check(const er_call *c) {
   const er_view *data = &c->in[0], *indices = &c->in[1], *updates = &c->in[2], *out = &c->out[0];
   ER_REQUIRE(c, c->n_in == 3 && c->n_out == 1 && c->n_param == 2, "scatter: bad call");
-  ER_REQUIRE(c, data->dtype == out->dtype && updates->dtype == out->dtype && er_itemsize(out->dtype),
+  ER_REQUIRE(c, data->dtype == out->dtype && updates->dtype == out->dtype && er_is_number(out->dtype),
              "scatter: dtypes differ");
   ER_REQUIRE(c, indices->dtype == ER_I32 || indices->dtype == ER_I64, "scatter: index dtype %d", indices->dtype);
   ER_REQUIRE(c, nd_same_shape(data, out) && data->rank >= 1, "scatter: data and output differ");

@@ -13,7 +13,7 @@ static int check_topk(const er_call *c) {
   int axis = c->param[0];
   ER_REQUIRE(c, axis >= 0 && axis < in->rank && values->rank == in->rank && nd_same_shape(values, indices),
              "topk: bad shapes");
-  ER_REQUIRE(c, values->dtype == in->dtype && er_itemsize(in->dtype) && indices->dtype == ER_I64, "topk: bad dtypes");
+  ER_REQUIRE(c, values->dtype == in->dtype && er_is_number(in->dtype) && indices->dtype == ER_I64, "topk: bad dtypes");
   for (int d = 0; d < in->rank; d++)
     ER_REQUIRE(c, d == axis ? values->dim[d] <= in->dim[d] : values->dim[d] == in->dim[d], "topk: dim %d does not fit",
                d);
