@@ -168,10 +168,11 @@ def matmul_nbits(
     zeros either packed like b, [N, ceil(ceil(K/block)*bits/8)] u8, or one float a block; absent = 2^(bits-1).
     g_idx [K] names the block of every k (default k // block). Computed in the type of a, accumulated in f32. With
     `a_bits` 8 a (f32) is first rounded to multiples of f16(m / 127) in each block of 32, m its largest magnitude there,
-    as the Q8 blocks of ggml; `block` is then 32, and K a multiple of it.
+    as the Q8 blocks of ggml; K is then a multiple of 32, and `block` is 32, or 16 with codes of 8 bits without zeros.
     """
     require(a_bits in (0, 8), f"{a_bits} bits of a")
-    require(a_bits == 0 or (block == 32 and k % 32 == 0 and g_idx is None and bits != 2), "a_bits without blocks of 32")
+    fits = block == 32 or (block == 16 and bits == 8 and zeros is None)
+    require(a_bits == 0 or (fits and k % 32 == 0 and g_idx is None and bits != 2), "a_bits with other blocks")
     require(a_bits == 0 or a.dtype is DType.F32, f"a_bits for {a.dtype.short}")
     require(bits in (2, 4, 8), f"weights of {bits} bits")
     require(block >= 16 and block & (block - 1) == 0, f"the block size {block} is no power of two of at least 16")

@@ -18,7 +18,9 @@ def weights(n: int, k: int, bits: int, kind: str) -> list[Any]:
     """Codes, scales, zeros: "none", "half" (scales and minima fit f16, as in Q4_1), "wide" (they do not)."""
     rng = RNG(n + k + bits)
     codes = rng.integers(0, 256, (n, k * bits // 8)).astype(np.uint8)
-    scales = rng.uniform(-0.1, 0.1, (n, k // 32)).astype(np.float16)
+    scales = rng.uniform(-0.1, 0.1, (n, k // (16 if kind == "blocks of 16" else 32))).astype(np.float16)
+    if kind == "blocks of 16":
+        return [codes, scales.astype(np.float32) * np.float32(1.001), None]
     if kind == "none":
         return [codes, scales, None]
     if kind == "half":
@@ -33,13 +35,15 @@ def weights(n: int, k: int, bits: int, kind: str) -> list[Any]:
 
 @pytest.mark.parametrize("level", dot_levels())
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("kind", ["none", "half", "wide"])
+@pytest.mark.parametrize("kind", ["none", "half", "wide", "blocks of 16"])
 def test_products(bits: int, kind: str, level: str) -> None:
     for rows, n, k in ((1, 16, 32), (1, 37, 96), (3, 5, 64), (9, 33, 160)):
         rng = RNG(rows)
         a = (rng.normal(size=(rows, k)) * 10 ** rng.uniform(-3, 3, (rows, 1))).astype(np.float32)
         bias = rng.normal(size=n).astype(np.float32)
-        attrs = {"k": k, "n": n, "bits": bits, "block": 32, "a_bits": 8}
+        attrs = {"k": k, "n": n, "bits": bits, "block": 16 if kind == "blocks of 16" else 32, "a_bits": 8}
+        if kind == "blocks of 16" and bits == 4:
+            return  # there are none
         table = weights(n, k, bits, kind)
         for end in ([], [None, bias]):
             inputs = [a, *table, *end]
@@ -77,10 +81,12 @@ def test_what_is_not_finite_makes_its_row_nan(value: float) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("kind", ["none", "half", "wide"])
+@pytest.mark.parametrize("kind", ["none", "half", "wide", "blocks of 16"])
 def test_rows(bits: int, kind: str) -> None:
+    if kind == "blocks of 16" and bits == 4:
+        return  # there are none
     inputs = [np.array([[0, 36], [-1, 17]]), *weights(37, 96, bits, kind)]
-    attrs = {"k": 96, "n": 37, "bits": bits, "block": 32}
+    attrs = {"k": 96, "n": 37, "bits": bits, "block": 16 if kind == "blocks of 16" else 32}
     expected = find("rows_nbits")(*inputs, **attrs)
     (y,) = run_op("rows_nbits", inputs, attrs, constant=(1, 2, 3))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)

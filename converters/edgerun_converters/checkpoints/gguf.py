@@ -223,8 +223,8 @@ def _q4_k(raw: np.ndarray, shape: tuple[int, int]) -> Packed:
 def _q6_k(raw: np.ndarray, shape: tuple[int, int]) -> Packed:
     """256 elements: 128 bytes of low 4 bits, 64 of high 2 bits, 16 i8 scales of 16 elements each, f16 d.
 
-    Held as 8 bits a code with a zero point of 32. Halves of 128 elements: element 32 j + i (j < 4) has its low bits in
-    byte 32 (j % 2) + i, in the lower half of the byte for j < 2, and its high bits at 2 j of byte i.
+    Held as 8 bits a code, moved so that the zero point is 128. Halves of 128 elements: element 32 j + i (j < 4) has its
+    low bits in byte 32 (j % 2) + i, in the lower half of the byte for j < 2, and its high bits at 2 j of byte i.
     """
     low = raw[..., :128].reshape(*raw.shape[:2], 2, 2, 32)
     high = raw[..., 128:192].reshape(*raw.shape[:2], 2, 1, 32)
@@ -234,7 +234,7 @@ def _q6_k(raw: np.ndarray, shape: tuple[int, int]) -> Packed:
     d = _half(raw, 208).astype(np.float32)
     scales = np.ascontiguousarray(raw[..., 192:208]).view(np.int8).astype(np.float32) * d[..., None]
     scale = _flat(scales, shape)
-    return Packed(shape, 8, 16, _flat(codes, shape), scale, np.full_like(scale, 32))
+    return Packed(shape, 8, 16, _flat(codes + np.uint8(96), shape), scale, None)
 
 
 LAYOUTS = {

@@ -85,7 +85,7 @@ class Weights:
         parts = self.parts(f"{key[0]}.weight", packed)
         n, k = packed.shape
         sizes = {"k": k, "n": n, "bits": packed.bits, "block": packed.block}
-        return b.one("matmul_nbits", [x, *parts, "", term], **sizes, a_bits=8 if packed.block == 32 else 0)
+        return b.one("matmul_nbits", [x, *parts, "", term], **sizes, a_bits=8)
 
     def rows(self, name: str, shape: tuple[int, int], index: str) -> str:
         """The rows of a matrix at `index` [T], as f32 [T, K]; a packed one stays packed."""

@@ -1,4 +1,4 @@
-"""Weights of 4 or 8 bits in blocks of 32, packed in tiles of 16 rows for csrc/kernels/group.c."""
+"""Weights of 4 or 8 bits in blocks of 32 (or 16), packed in tiles of 16 rows for csrc/kernels/group.c."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def pack(
 ) -> tuple[np.ndarray, bool, bool]:
     """(u8 [tiles, blocks, bytes], whether there are minima, whether scales are f32).
 
-    codes: u8 [N, K * bits / 8]; scales [N, K / 32]; zeros [N, K / 32] or None. Scales and minima are stored as f16
-    where that changes no scale, and no minimum by more than rounding of f32 does.
+    codes: u8 [N, K * bits / 8]; scales [N, K / 32] or [N, K / 16]; zeros like the first or None. Scales and minima are
+    stored as f16 where that changes no scale, and no minimum by more than rounding of f32 does.
     """
     tiles, blocks = -(-n // ROWS), k // BLOCK
     raw = codes.reshape(n, -1)
@@ -32,10 +32,11 @@ def pack(
         halves = padded.reshape(tiles, ROWS, blocks, 2, 4, 4).transpose(3, 0, 2, 4, 1, 5)
         table = halves[0] | halves[1] << 4
     parts = [np.ascontiguousarray(table).reshape(tiles, blocks, -1)]
-    numbers = [scales.reshape(n, blocks).astype(np.float32)]
+    given = scales.reshape(n, blocks, -1).astype(np.float32)
+    numbers = [given[..., i] for i in range(given.shape[2])]
     if zeros is not None:
         numbers.append(-zeros.reshape(n, blocks).astype(np.float32) * numbers[0])
-    wide = not all(_fits_half(a, exact=i == 0) for i, a in enumerate(numbers))
+    wide = not all(_fits_half(a, exact=zeros is None or i == 0) for i, a in enumerate(numbers))
     for array in numbers:
         rows = np.zeros((tiles * ROWS, blocks), np.float32 if wide else np.float16)
         rows[:n] = array
@@ -65,7 +66,7 @@ def _weights(cx: Lowering, names: list[str], node: Node) -> tuple[str, list[Para
         zeros = unpack_codes(zeros.reshape(n, -1), bits)[:, : k // BLOCK]
     packed, minima, wide = pack(codes, scales, zeros, n, k, bits)
     name = cx.weight(packed, names[0], key=(names[0], "tiles of 16 rows"))
-    return name, [k, n, bits, int(minima), int(wide)]
+    return name, [k, n, bits, int(minima), int(wide), int(node.attrs["block"] == BLOCK // 2)]
 
 
 def _padded(names: list[str], count: int) -> list[str]:
@@ -79,7 +80,7 @@ def matmul(node: Node, cx: Lowering) -> None:
     k, bits = node.attrs["k"], node.attrs.get("bits", 4)
     rows = product(cx.shape(a)[:-1])
     cx.emit(
-        "matmul_group", [a, packed, bias], [node.outputs[0]], params, scratch=rows * (k + k // 4),
+        "matmul_group", [a, packed, bias], [node.outputs[0]], params, scratch=rows * (k + k // 8 * 3),
         macs=product((*cx.shape(node.outputs[0]), k)), why=f"{bits}-bit weights in tiles of 16 rows, 8-bit products",
     )  # fmt: skip
 
@@ -87,7 +88,8 @@ def matmul(node: Node, cx: Lowering) -> None:
 def rows(node: Node, cx: Lowering) -> None:
     """rows_nbits from the tiles that a product with the same matrix reads."""
     index, *names = _padded(node.inputs, 4)
-    if node.attrs["block"] != BLOCK:
-        raise UnsupportedError(f"rows in blocks of {node.attrs['block']}; the native kernel takes blocks of {BLOCK}")
+    block, plain = node.attrs["block"], not names[2] and node.attrs["bits"] == 8
+    if node.attrs["k"] % BLOCK or not (block == BLOCK or (block == BLOCK // 2 and plain)):
+        raise UnsupportedError(f"rows in blocks of {block} are not done by the native backend")
     packed, params = _weights(cx, names, node)
     cx.emit("rows_group", [packed, index], [node.outputs[0]], params, why="read back from tiles of 16 rows")

@@ -4,6 +4,7 @@
  * Weights are packed in tiles of 16 rows of W [N, K], rows beyond N zero: [N / 16][K / 32] blocks of
  *   codes: 8 bits [8][16][4] (k = 4 g + i of each row), 4 bits [4][16][4], k = 4 g + i in the lower and 16 + 4 g + i in
  *   the upper half of a byte; scales [16]; minima [16] when there are any; both f16, or f32 when `wide`.
+ * With `halves` (8 bits, no minima) there are two rows of scales, for the first and the last 16 of the block.
  * A weight is scale * code + minimum; without minima it is scale * (code - 2^(bits - 1)).
  *
  * A row of a becomes q = round(127 / m a) with m its largest magnitude in the block, standing for q * f16(m / 127), as
@@ -19,21 +20,21 @@
 
 #define MG_INLINE static inline __attribute__((always_inline, unused))
 
-enum { MG_K, MG_N, MG_BITS, MG_MINIMA, MG_WIDE, MG_PARAMS };
+enum { MG_K, MG_N, MG_BITS, MG_MINIMA, MG_WIDE, MG_HALVES, MG_PARAMS };
 enum { MG_BLOCK = 32, MG_ROWS = 16, MG_MR = 4 /* rows of a that share a pass over the weights */ };
 
 typedef struct {
   const er_call *c;
   int64_t k, n, blocks, rows, block_bytes;
-  int bits, minima, wide;
+  int bits, minima, wide, halves;
   const int8_t *q;    /* [rows][K] */
   const float *scale; /* [rows][K / 32] */
-  const float *sum;   /* [rows][K / 32]: scale * sum of q */
+  const float *sum;   /* [rows][K / 16]: scale * sum of q */
   int tasks;
 } mg_plan;
 
-MG_INLINE int64_t mg_block_bytes(int bits, int minima, int wide) {
-  return MG_ROWS * (MG_BLOCK * bits / 8 + (1 + minima) * (wide ? 4 : 2));
+MG_INLINE int64_t mg_block_bytes(const int32_t *param) {
+  return MG_ROWS * (MG_BLOCK * param[MG_BITS] / 8 + (1 + param[MG_MINIMA] + param[MG_HALVES]) * (param[MG_WIDE] ? 4 : 2));
 }
 
 #ifdef ER_BASELINE_CHECKS
@@ -41,12 +42,11 @@ MG_INLINE int64_t mg_block_bytes(int bits, int minima, int wide) {
 static int check_group_weights(const er_call *c, const er_view *w) {
   ER_REQUIRE(c, c->n_param == MG_PARAMS, "group: bad call");
   int64_t k = c->param[MG_K], n = c->param[MG_N];
-  int bits = c->param[MG_BITS], minima = c->param[MG_MINIMA], wide = c->param[MG_WIDE];
-  ER_REQUIRE(c,
-             (bits == 4 || bits == 8) && k > 0 && k % MG_BLOCK == 0 && n > 0 && (minima & ~1) == 0 && (wide & ~1) == 0,
-             "group: bad parameters");
+  int bits = c->param[MG_BITS], minima = c->param[MG_MINIMA], wide = c->param[MG_WIDE], halves = c->param[MG_HALVES];
+  ER_REQUIRE(c, (bits == 4 || bits == 8) && k > 0 && k % MG_BLOCK == 0 && n > 0, "group: bad sizes");
+  ER_REQUIRE(c, ((minima | wide | halves) & ~1) == 0 && (!halves || (bits == 8 && !minima)), "group: bad layout");
   int64_t tiles = (n + MG_ROWS - 1) / MG_ROWS;
-  ER_REQUIRE(c, w->dtype == ER_U8 && er_is_dense(w) && er_numel(w) == tiles * (k / MG_BLOCK) * mg_block_bytes(bits, minima, wide),
+  ER_REQUIRE(c, w->dtype == ER_U8 && er_is_dense(w) && er_numel(w) == tiles * (k / MG_BLOCK) * mg_block_bytes(c->param),
              "group: bad weights");
   return 0;
 }
@@ -62,7 +62,7 @@ static int check_matmul_group(const er_call *c) {
              "matmul_group: shapes differ");
   ER_REQUIRE(c, !bias->data || (bias->dtype == ER_F32 && er_is_dense(bias) && er_numel(bias) == n),
              "matmul_group: bad bias");
-  ER_REQUIRE(c, (int64_t)c->scratch_bytes >= er_numel(a) + er_numel(a) / 4, "matmul_group: too little scratch");
+  ER_REQUIRE(c, (int64_t)c->scratch_bytes >= er_numel(a) + er_numel(a) / 8 * 3, "matmul_group: too little scratch");
   return 0;
 }
 
@@ -233,15 +233,19 @@ MG_INLINE er_w mg_sums(mg_acc s) { return __builtin_convertvector(s, er_w); }
 MG_INLINE mg_codes mg_flip(mg_codes c) { return c; }
 #endif
 
-/* y [mr][16]: `mr` rows of a (a constant) from row r on against one tile. */
-MG_INLINE void mg_tile(const mg_plan *p, const int mr, const int bits, const uint8_t *w, int64_t row, er_w *y) {
+/* y [mr][16]: `mr` rows of a (a constant) from row r on against one tile; `halves` is a constant too. */
+MG_INLINE void mg_tile(const mg_plan *p, const int mr, const int bits, const int halves, const uint8_t *w, int64_t row,
+                       er_w *y) {
   const int8_t *q = p->q + row * p->k;
-  const float *scale = p->scale + row * p->blocks, *sum = p->sum + row * p->blocks;
+  const float *scale = p->scale + row * p->blocks, *sum = p->sum + 2 * row * p->blocks;
+  const int numbers = p->wide ? 64 : 32; /* bytes of 16 */
   /* What codes are short of: 8-bit codes that are signed already have their zero point. */
   const float zero = bits == 8 ? (MG_SIGNED ? 0.0f : 128.0f) : 8.0f, flipped = bits == 8 && MG_SIGNED ? 128.0f : 0.0f;
   for (int r = 0; r < mr; r++) y[r] = er_splat_w(0);
   for (int64_t b = 0; b < p->blocks; b++, w += p->block_bytes) {
     mg_acc s[MG_MR];
+    const uint8_t *after = w + MG_ROWS * MG_BLOCK * bits / 8;
+    er_w d = mg_numbers(after, p->wide);
     for (int o = 0; o < 320; o += 64) __builtin_prefetch(w + 4 * 320 + o);
     for (int r = 0; r < mr; r++) s[r] = mg_zero();
     for (int g = 0; g < bits; g++) { /* 4 or 8 vectors of codes */
@@ -256,12 +260,20 @@ MG_INLINE void mg_tile(const mg_plan *p, const int mr, const int bits, const uin
           s[r] = mg_add(s[r], high, mg_word(q + r * p->k + b * 32 + 16 + 4 * g));
         }
       }
+      if (halves && g % 4 == 3) {
+        for (int r = 0; r < mr; r++) {
+          y[r] += mg_sums(s[r]) * (d * scale[r * p->blocks + b]) - d * (zero * sum[2 * (r * p->blocks + b) + g / 4]);
+          s[r] = mg_zero();
+        }
+        d = mg_numbers(after + numbers, p->wide);
+      }
     }
-    const uint8_t *numbers = w + MG_ROWS * MG_BLOCK * bits / 8;
-    er_w d = mg_numbers(numbers, p->wide);
-    er_w m = p->minima ? mg_numbers(numbers + (p->wide ? 64 : 32), p->wide) + d * flipped : d * -zero;
-    for (int r = 0; r < mr; r++)
-      y[r] += mg_sums(s[r]) * (d * scale[r * p->blocks + b]) + m * sum[r * p->blocks + b];
+    if (halves) continue;
+    er_w m = p->minima ? mg_numbers(after + numbers, p->wide) + d * flipped : d * -zero;
+    for (int r = 0; r < mr; r++) {
+      const float *both = sum + 2 * (r * p->blocks + b);
+      y[r] += mg_sums(s[r]) * (d * scale[r * p->blocks + b]) + m * (both[0] + both[1]);
+    }
   }
 }
 
@@ -276,18 +288,18 @@ MG_INLINE void mg_store(const mg_plan *p, int64_t tile, int64_t row, int mr, con
   }
 }
 
-MG_INLINE void mg_tiles(const mg_plan *p, const int bits, int64_t from, int64_t to) {
+MG_INLINE void mg_tiles(const mg_plan *p, const int bits, const int halves, int64_t from, int64_t to) {
   const uint8_t *weights = p->c->in[1].data;
   for (int64_t tile = from; tile < to; tile++) {
     const uint8_t *w = weights + tile * p->blocks * p->block_bytes;
     er_w y[MG_MR];
     int64_t row = 0;
     for (; row + MG_MR <= p->rows; row += MG_MR) {
-      mg_tile(p, MG_MR, bits, w, row, y);
+      mg_tile(p, MG_MR, bits, halves, w, row, y);
       mg_store(p, tile, row, MG_MR, y);
     }
     for (; row < p->rows; row++) {
-      mg_tile(p, 1, bits, w, row, y);
+      mg_tile(p, 1, bits, halves, w, row, y);
       mg_store(p, tile, row, 1, y);
     }
   }
@@ -298,14 +310,15 @@ static void mg_task(void *context, int item, int thread) {
   const mg_plan *p = context;
   int64_t from, to;
   nd_share((p->n + MG_ROWS - 1) / MG_ROWS, item, p->tasks, &from, &to);
-  if (p->bits == 4) mg_tiles(p, 4, from, to);
-  else mg_tiles(p, 8, from, to);
+  if (p->bits == 4) mg_tiles(p, 4, 0, from, to);
+  else if (p->halves) mg_tiles(p, 8, 1, from, to);
+  else mg_tiles(p, 8, 0, from, to);
 }
 
-/* 32 values to codes; scale, and scale * sum of the codes. */
+/* 32 values to codes; scale, and scale * sum of the codes of each half [2]. */
 static void mg_round(const float *a, int8_t *q, float *scale, float *sum) {
   float most = 0, bad = 0;
-  int32_t total = 0;
+  int32_t total[2] = {0};
   for (int i = 0; i < MG_BLOCK; i++) {
     float m = a[i] < 0 ? -a[i] : a[i];
     most = m > most ? m : most;
@@ -318,24 +331,25 @@ static void mg_round(const float *a, int8_t *q, float *scale, float *sum) {
     int32_t code = er_bits_s(a[i] * factor + 12582912.0f) - 0x4b400000;
     code = bad == 0 ? code : 0;
     q[i] = (int8_t)code;
-    total += code;
+    total[i / 16] += code;
   }
   *scale = er_from_f16(er_to_f16(most / 127)) + bad;
-  *sum = *scale * (float)total;
+  for (int h = 0; h < 2; h++) sum[h] = *scale * (float)total[h];
 }
 
 static void run_matmul_group(const er_call *c) {
   mg_plan p = {.c = c, .k = c->param[MG_K], .n = c->param[MG_N], .bits = c->param[MG_BITS]};
   p.minima = c->param[MG_MINIMA];
   p.wide = c->param[MG_WIDE];
+  p.halves = c->param[MG_HALVES];
   p.blocks = p.k / MG_BLOCK;
   p.rows = er_numel(&c->in[0]) / p.k;
-  p.block_bytes = mg_block_bytes(p.bits, p.minima, p.wide);
+  p.block_bytes = mg_block_bytes(c->param);
   if (p.rows == 0) return;
   int8_t *q = c->scratch;
   float *scale = (float *)(q + p.rows * p.k), *sum = scale + p.rows * p.blocks;
   const float *a = c->in[0].data;
-  for (int64_t i = 0; i < p.rows * p.blocks; i++) mg_round(a + i * MG_BLOCK, q + i * MG_BLOCK, scale + i, sum + i);
+  for (int64_t i = 0; i < p.rows * p.blocks; i++) mg_round(a + i * MG_BLOCK, q + i * MG_BLOCK, scale + i, sum + 2 * i);
   p.q = q;
   p.scale = scale;
   p.sum = sum;
@@ -346,22 +360,23 @@ static void run_matmul_group(const er_call *c) {
 
 static void run_rows_group(const er_call *c) {
   int64_t k = c->param[MG_K], n = c->param[MG_N], blocks = k / MG_BLOCK, count = er_numel(&c->in[1]);
-  int bits = c->param[MG_BITS], minima = c->param[MG_MINIMA], wide = c->param[MG_WIDE];
-  int64_t bytes = mg_block_bytes(bits, minima, wide);
+  int bits = c->param[MG_BITS], minima = c->param[MG_MINIMA], wide = c->param[MG_WIDE], halves = c->param[MG_HALVES];
+  int64_t bytes = mg_block_bytes(c->param);
   for (int64_t i = 0; i < count; i++) {
     int64_t row = nd_index(c, &c->in[1], i, n), lane = row % MG_ROWS;
     const uint8_t *w = (const uint8_t *)c->in[0].data + row / MG_ROWS * blocks * bytes;
     float *y = (float *)c->out[0].data + i * k;
     for (int64_t b = 0; b < blocks; b++, w += bytes, y += MG_BLOCK) {
-      float d[MG_ROWS], m[MG_ROWS];
+      float first[MG_ROWS], second[MG_ROWS]; /* scales; scales or minima */
       const uint8_t *numbers = w + MG_ROWS * MG_BLOCK * bits / 8;
-      er_store_w(d, mg_numbers(numbers, wide));
-      if (minima) er_store_w(m, mg_numbers(numbers + (wide ? 64 : 32), wide));
-      float scale = d[lane], add = minima ? m[lane] : scale * -(float)(1 << (bits - 1));
+      er_store_w(first, mg_numbers(numbers, wide));
+      if (minima || halves) er_store_w(second, mg_numbers(numbers + (wide ? 64 : 32), wide));
       for (int j = 0; j < MG_BLOCK; j++) {
-        int half = bits == 4 && j >= 16, g = bits == 4 ? j % 16 / 4 : j / 4;
+        float scale = halves && j >= 16 ? second[lane] : first[lane];
+        float add = minima ? second[lane] : scale * -(float)(1 << (bits - 1));
+        int upper = bits == 4 && j >= 16, g = bits == 4 ? j % 16 / 4 : j / 4;
         int code = w[64 * g + 4 * lane + j % 4];
-        y[j] = scale * (float)(bits == 8 ? code : half ? code >> 4 : code & 15) + add;
+        y[j] = scale * (float)(bits == 8 ? code : upper ? code >> 4 : code & 15) + add;
       }
     }
   }
