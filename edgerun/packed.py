@@ -118,7 +118,9 @@ def map_plan(path: str | os.PathLike[str]) -> memoryview:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Whether the file ends in a footer (valid or not)."""
+    """Whether the file ends in a footer (valid or not). A model folder does not."""
+    if Path(path).is_dir():
+        return False
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if size < FOOTER_BYTES:

@@ -63,8 +63,10 @@ def _plan_bytes(
     from edgerun.files import atomic_write
     from edgerun.packed import map_plan
 
-    with Path(model).open("rb") as file:
-        magic = file.read(8)
+    magic = b""
+    if not Path(model).is_dir():
+        with Path(model).open("rb") as file:
+            magic = file.read(8)
     if magic == b"EDGEPLAN" or magic[:4] == b"\x7fELF":
         return map_plan(model)
     from edgerun.backends.native.backend import build_plan

@@ -298,3 +298,33 @@ def test_branches_run_one_after_the_other_when_that_saves_memory() -> None:
 def test_a_chain_keeps_its_order() -> None:
     nodes, tensors = chain("mix", "add", "mix", "view", "mix")
     assert order_for_memory(nodes, dict.fromkeys(tensors, 4000), ["t5"]) == [0, 1, 2, 3, 4]
+
+
+def _cache(reader_after: bool) -> tuple[list[NativeNode], dict[str, NativeTensor]]:
+    """A state that node 0 updates in place and node 1 reads; with `reader_after` node 2 reads the old value."""
+    names = ("state", "x", "after", "y", "z")
+    tensors = {n: NativeTensor(n, DType.F32, (4,)) for n in names}
+    nodes = [
+        NativeNode("cache_update", ["state", "x"], ["after"], [], in_place=((0, 0),)),
+        NativeNode("k", ["after"], ["y"], []),
+        NativeNode("k", ["state" if reader_after else "y"], ["z"], []),
+    ]
+    return nodes, tensors
+
+
+def test_states_keep_a_place_of_their_own() -> None:
+    nodes, tensors = _cache(reader_after=False)
+    plan = plan_memory(nodes, tensors, ["state", "x"], ["z", "after"], {}, states={"state": "after"})
+    state = plan.places["state"]
+    assert state.view and plan.places["after"].offset == state.offset
+    for name in ("x", "y", "z"):
+        assert abs(plan.places[name].offset - state.offset) >= 16
+
+
+def test_states_that_cannot_be_updated_in_place_are_refused() -> None:
+    nodes, tensors = _cache(reader_after=True)
+    with pytest.raises(PlanError, match="cannot be computed in its place"):
+        plan_memory(nodes, tensors, ["state", "x"], ["z", "after"], {}, states={"state": "after"})
+    nodes, tensors = _cache(reader_after=False)
+    with pytest.raises(PlanError, match="cannot be computed in its place"):
+        plan_memory(nodes, tensors, ["state", "x"], ["z", "y"], {}, states={"state": "y"})

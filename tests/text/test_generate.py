@@ -86,3 +86,15 @@ def test_the_command(tmp_path):
     assert told["text"] + "\n" == shown.stdout and told["tokens"] == 5 and told["prompt_tokens"] > 1
     chat = run(cli, ["generate", str(tmp_path / "m.edge"), "hi", "--chat"])
     assert isinstance(chat.exception, UsageError)
+
+
+def test_other_verbs_know_states(tmp_path):
+    folder = str(models.write(tmp_path / "m"))
+    run = CliRunner().invoke
+    plan = json.loads(run(cli, ["plan", folder, "--json"]).stdout)
+    assert plan["lower_bound_bytes"] > 2 * 2 * 2 * 256 * 8 * 4  # both caches of both layers live throughout
+    assert "cache" not in run(cli, ["convert", folder, "-o", str(tmp_path / "m.edge")]).stdout
+    shapes = ["--shape", "tokens=5"]
+    for verb in (["check"], ["verify", *shapes], ["run", *shapes, "--input", "zeros"], ["why"]):
+        done = run(cli, [verb[0], folder, *verb[1:]])
+        assert done.exit_code == 0, (verb, done.output, done.exception)

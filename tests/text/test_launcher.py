@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from edgerun.cli.main import cli
 from edgerun.errors import FileFormatError
 from edgerun.machine import host_arch
 from edgerun.session import load, load_graph
@@ -174,11 +176,13 @@ def test_refusals_of_the_packed_model(packed):
 
 def test_bench_and_selftest_of_a_packed_model(packed):
     arch = host_arch()
-    path, _ = packed(arch)
-    told = json.loads(call(arch, path, "bench", "--threads", "1,2", "--runs", "5", "--json").stdout)
-    assert [row["threads"] for row in told["rows"]] == [1, 2]
-    assert all(row["tokens_per_second"] > 0 and row["prompt_tokens_per_second"] > 0 for row in told["rows"])
-    shown = call(arch, path, "bench", "--runs", "3")
-    assert shown.returncode == 0 and "tokens/s" in shown.stdout and "peak RSS" in shown.stdout
+    path, source = packed(arch)
+    told = json.loads(call(arch, path, "bench", "--threads", "1,2", "--runs", "200", "--json").stdout)
+    assert [(row["threads"], row["runs"]) for row in told["rows"]] == [(1, 200), (2, 200)]  # longer than the context
+    shown = call(arch, path, "bench", "--runs", "3", "--layers")
+    assert shown.returncode == 0 and "a run is one token of text; prompts" in shown.stdout and "matmul" in shown.stdout
+    for model in (path, source):
+        done = CliRunner().invoke(cli, ["bench", str(model), "--runs", "3", "--threads", "1"])
+        assert done.exit_code == 0, done.output
     assert call(arch, path, "selftest").returncode == 0
     assert "tokens" in call(arch, path, "info").stdout

@@ -201,8 +201,7 @@ int verb_generate(const packed *p, const options *o);
 
 /* -- verb_generate.c: language models */
 int has_text(const packed *p);
-int bench_text(const packed *p, const options *o, int cores);
-/* -- verb_bench.c */
-enum { MAX_COUNTS = 16 };
-int thread_counts(const char *text, int cores, int default_count, int *counts);
+void bench_text_open(const packed *p, er_model *model);
+double bench_text_prompt(void); /* runs a prompt; its tokens a second */
+double bench_text_step(void);   /* runs one token more, from the start again when the context is full; milliseconds */
 #endif

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include "launcher.h"
 
+#define MAX_COUNTS 16
 #define MAX_SAMPLES 16384 /* a phase ends when they are full */
 
 static float sample_ms[MAX_SAMPLES];
@@ -29,8 +30,11 @@ static double percentile(int n, double q) {
   return sample_ms[low] + (at - low) * (sample_ms[high] - sample_ms[low]);
 }
 
+static int is_text; /* a language model, measured token by token */
+
 static double run_once(bound *b, uint64_t seed) {
   const char *error = NULL;
+  if (is_text) return bench_text_step();
   fill_inputs(b, seed);
   double start = seconds_now();
   if (er_run(b->model, &error)) fail(EXIT_NEGATIVE, "the model failed: %s", error ? error : "unknown reason");
@@ -68,7 +72,7 @@ static row measure(bound *b, const options *o, int threads) {
 }
 
 /* "4", "1,2,4" or "sweep" (powers of two up to the cores, and the cores). Returns how many counts. */
-int thread_counts(const char *text, int cores, int default_count, int *counts) {
+static int thread_counts(const char *text, int cores, int default_count, int *counts) {
   int n = 0;
   if (!text) return counts[0] = default_count, 1;
   if (!strcmp(text, "sweep")) {
@@ -215,10 +219,12 @@ int verb_bench(const packed *p, const options *o, double started) {
   static row rows[MAX_COUNTS];
   int counts[MAX_COUNTS];
   int cores = online_cores(); /* before the runtime restricts this thread to the big ones */
-  if (has_text(p) && !o->n_input && !o->n_shape) return bench_text(p, o, cores);
+  is_text = has_text(p) && !o->n_input && !o->n_shape;
   int single = o->threads && strcmp(o->threads, "sweep") && !strchr(o->threads, ',');
   er_model *model = load_model(p, o, single ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
-  bind_inputs(&b, model, o, 1);
+  b.model = model;
+  if (is_text) bench_text_open(p, model);
+  else bind_inputs(&b, model, o, 1);
   for (int i = 0; i < b.n_inputs; i++)
     if (b.feeds[i].kind == FROM_FILE && !b.feeds[i].file.seekable)
       fail(EXIT_USAGE, "bench reads its inputs many times: give a file, not a pipe");
@@ -232,6 +238,8 @@ int verb_bench(const packed *p, const options *o, double started) {
     if (o->json) print_row_json(&rows[i], er_isa(model), cold, first);
     else print_row_table(&rows[i]);
   }
+  if (is_text && !o->json)
+    out("a run is one token of text; prompts %.1f tokens/s with %d threads\n", bench_text_prompt(), er_threads(model));
   if (o->json) out("], \"memory\": {");
   print_memory(p, o->json, most_threads(rows, n), 1);
   if (o->json) out("}");

@@ -1,4 +1,4 @@
-/* `generate`: text from a language model, and `bench` of one. */
+/* `generate`: text from a language model; and one token of it, for bench. */
 #include <stdlib.h>
 #include <string.h>
 #include "launcher.h"
@@ -29,13 +29,12 @@ static int find_port(er_model *model, int outputs, const char *name, int dtype, 
 
 int has_text(const packed *p) { return packed_section(p, ER_SEC_TOKENIZER).bytes > 0; }
 
-static void open_writer(writer *w, const packed *p, const options *o, int threads) {
+static void open_writer(writer *w, const packed *p, er_model *model) {
   section s = packed_section(p, ER_SEC_TOKENIZER);
   er_io_info info;
-  if (!s.bytes) fail(EXIT_USAGE, "this model does not generate text: it has no tokenizer");
   const char *wrong = tokenizer_open(&w->words, s.data, s.bytes);
   if (wrong) fail(EXIT_IO, "the tokenizer in this file is not valid: %s; pack it again", wrong);
-  w->model = load_model(p, o, threads);
+  w->model = model;
   w->tokens_input = find_port(w->model, 0, "tokens", ER_I64, 1);
   w->position_input = find_port(w->model, 0, "position", ER_I64, 1);
   w->logits_output = find_port(w->model, 1, "logits", ER_F32, 2);
@@ -113,7 +112,8 @@ int verb_generate(const packed *p, const options *o) {
   static writer w;
   sampler s = {o->temperature, o->top_p, o->top_k, o->seed};
   if (!o->prompt) fail(EXIT_USAGE, "generate takes a prompt: %s generate \"Once upon a time\"", program());
-  open_writer(&w, p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, ER_MAX_THREADS) : 0);
+  if (!has_text(p)) fail(EXIT_USAGE, "this model does not generate text: it has no tokenizer");
+  open_writer(&w, p, load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, ER_MAX_THREADS) : 0));
   long n = encode_prompt(&w, o), made = 0, position = n;
   int first = 1, stopped = 0;
   double start = seconds_now();
@@ -151,42 +151,29 @@ int verb_generate(const packed *p, const options *o) {
   return EXIT_OK;
 }
 
-/* Tokens a second: of prompts as long as a chunk, and of text after them. */
-int bench_text(const packed *p, const options *o, int cores) {
-  static writer w;
-  int counts[MAX_COUNTS];
-  open_writer(&w, p, o, 0);
-  int n = thread_counts(o->threads, cores, er_threads(w.model), counts);
-  long length = w.chunk < w.context ? w.chunk : w.context - 1;
-  for (long i = 0; i < length; i++) tokens[i] = (uint32_t)(i * 37 % w.words.tokens);
-  if (o->json) out("{\"rows\": [");
-  else out("isa %s\n%7s %14s %10s %10s\n", er_isa(w.model), "threads", "prompt tokens/s", "tokens/s", "ms/token");
-  int most = 1;
-  for (int i = 0; i < n; i++) {
-    if (counts[i] > most) most = counts[i];
-    if (er_set_threads(w.model, counts[i])) fail(EXIT_USAGE, "cannot run with %d threads", counts[i]);
-    run_prompt(&w, length);
-    double start = seconds_now(), prompt_seconds, seconds;
-    const float *logits = run_prompt(&w, length);
-    prompt_seconds = seconds_now() - start;
-    sampler s = {.top_p = 1};
-    long made = 0, position = length;
-    start = seconds_now();
-    do {
-      uint32_t token = sampler_choose(&s, logits, w.vocabulary);
-      logits = run_tokens(&w, &token, 1, position);
-      if (++position == w.context) position = length;
-      seconds = seconds_now() - start;
-    } while (++made < 1000000 && (o->runs ? made < o->runs : seconds < o->seconds));
-    double prompt_rate = rate(length, prompt_seconds), text_rate = rate(made, seconds);
-    if (o->json)
-      out("%s{\"threads\": %d, \"isa\": \"%s\", \"prompt_tokens_per_second\": %.3f, \"tokens_per_second\": %.3f, "
-          "\"token_ms\": %.4f}", i ? ", " : "", counts[i], er_isa(w.model), prompt_rate, text_rate, 1e3 / text_rate);
-    else out("%7d %15.1f %10.1f %10.3f\n", counts[i], prompt_rate, text_rate, 1e3 / text_rate);
-  }
-  if (o->json) out("], \"memory\": {");
-  print_memory(p, o->json, most, 1);
-  if (o->json) out("}}\n");
-  er_free(w.model);
-  return EXIT_OK;
+/* -- what bench measures: tokens after a prompt as long as a chunk */
+static writer benched;
+static const float *benched_logits;
+static long benched_position;
+
+void bench_text_open(const packed *p, er_model *model) {
+  open_writer(&benched, p, model);
+  long n = benched.chunk < benched.context ? benched.chunk : benched.context - 1;
+  for (long i = 0; i < n; i++) tokens[i] = (uint32_t)(i * 37 % benched.words.tokens);
+}
+
+double bench_text_prompt(void) {
+  double start = seconds_now();
+  benched_position = benched.chunk < benched.context ? benched.chunk : benched.context - 1;
+  benched_logits = run_prompt(&benched, benched_position);
+  return (double)benched_position / (seconds_now() - start);
+}
+
+double bench_text_step(void) {
+  sampler greedy = {.top_p = 1};
+  if (!benched_logits || benched_position >= benched.context) bench_text_prompt();
+  double start = seconds_now();
+  uint32_t token = sampler_choose(&greedy, benched_logits, benched.vocabulary);
+  benched_logits = run_tokens(&benched, &token, 1, benched_position++);
+  return (seconds_now() - start) * 1e3;
 }
