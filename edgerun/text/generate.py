@@ -86,7 +86,7 @@ class Generator:
         self.statistics = s
         start = time.perf_counter()
         for at in range(0, len(prompt), self.chunk):
-            logits = self._logits(prompt[at : at + self.chunk], at)
+            logits = self.logits(prompt[at : at + self.chunk], at)
         s.prompt_seconds = time.perf_counter() - start
         position = len(prompt)
         start = time.perf_counter()
@@ -100,11 +100,12 @@ class Generator:
             if s.tokens >= limit or position >= self.context:
                 s.finish = "length"
                 return
-            logits = self._logits([token], position)
+            logits = self.logits([token], position)
             position += 1
             s.seconds = time.perf_counter() - start
 
-    def _logits(self, tokens: Sequence[int], position: int) -> np.ndarray:
+    def logits(self, tokens: Sequence[int], position: int) -> np.ndarray:
+        """Logits f32 [vocabulary] after at most `chunk` tokens, the first of which stands at `position`."""
         feeds = {"tokens": np.array(tokens, np.int64), "position": np.array([position], np.int64)}
         return self.session.run(feeds)["logits"][0]
 

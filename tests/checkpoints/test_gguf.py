@@ -149,6 +149,26 @@ def test_a_llama_equals_pytorch(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
+def test_a_qwen_with_biases_equals_pytorch(tmp_path):
+    """Its queries and keys lie as Hugging Face has them: rotated in halves."""
+    tensors = {}
+    for name, shape in REFERENCES["qwen2"]["tensors"].items():
+        parts = name.split(".")
+        start = f"blk.{parts[2]}." if parts[1] == "layers" else ""
+        tensors[f"{start}{NAMES[parts[-2]]}.{parts[-1]}"] = f32(weight(name, tuple(shape)))
+    config = REFERENCES["qwen2"]["config"]
+    metadata = {k.replace("llama", "qwen2"): "qwen2" if v == "llama" else v for k, v in METADATA.items()}
+    del metadata["qwen2.attention.key_length"]
+    metadata["qwen2.attention.layer_norm_rms_epsilon"] = float(config["rms_norm_eps"])
+    path = tmp_path / "m.gguf"
+    path.write_bytes(file_of(metadata, tensors))
+    found = from_graph(load_graph(path), "native").run({"tokens": token_ids(97, 9), "position": np.array([0])})[
+        "logits"
+    ][0]
+    expected = np.array(REFERENCES["qwen2"]["outputs"]["logits"])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1"])
 def test_packed_weights_stay_packed_and_mean_the_same(tmp_path, name):
     """Every matrix whose rows divide into blocks is packed; the same values unpacked give the same logits."""

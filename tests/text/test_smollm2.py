@@ -34,14 +34,14 @@ def graph():
 def test_the_same_tokens_unless_logits_tie(graph, text):
     generator = Generator(from_graph(graph, "native"))
     assert generator.tokenizer.encode(text["prompt"]) == text["ids"]
-    logits = generator._logits(text["ids"], 0)
+    logits = generator.logits(text["ids"], 0)
     ties = 0
     for i, (token, gap) in enumerate(zip(text["tokens"], text["gaps"], strict=True)):
         best = int(np.argmax(logits))
         if best != token:
             ties += 1
             assert gap < TIE and logits[best] - logits[token] < TIE, f"token {i}"
-        logits = generator._logits([token], len(text["ids"]) + i)
+        logits = generator.logits([token], len(text["ids"]) + i)
     assert ties <= 4
 
 

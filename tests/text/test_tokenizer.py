@@ -74,6 +74,30 @@ def test_a_text_starts_with_bos_where_the_checkpoint_says_so(tmp_path):
     assert tokenizer.decode(tokenizer.encode("the")) == "the"
 
 
+def test_what_a_tokenizer_adds_around_a_text(tmp_path):
+    document = json.loads(json.dumps(KINDS["llama3"]["tokenizer"]))
+    start, text = {"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+
+    def tokens(single, **extra):
+        document["post_processor"] = {"type": "Sequence", "processors": [
+            {"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": single}]}  # fmt: skip
+        (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(extra))
+        return Tokenizer(from_bytes(tokenizers.from_folder(tmp_path))).encode("the")
+
+    plain = tokens([text])
+    special = document["model"]["vocab"]["<|end|>"]
+    assert tokens([start, text]) == [special, *plain] and tokens([start, text], add_bos_token=False) == plain
+    for single in ([text, start], [start, text, start], [start, start]):
+        with pytest.raises(UnsupportedError, match="adds other tokens"):
+            tokens(single)
+    document["normalizer"] = {"type": "NFC"}
+    assert tokens([text]) == plain
+    document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}
+    with pytest.raises(UnsupportedError, match="Lowercase"):
+        tokens([text])
+
+
 def test_chat_templates_are_rendered_once():
     turn = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     template = turn + "<|im_start|>assistant\n"

@@ -157,6 +157,7 @@ def from_folder(folder: Path) -> np.ndarray | None:
         raise ImportFailure(f"{path} is malformed, or its token numbers have gaps") from e
     flags = WHOLE_WORDS if model.get("ignore_merges") is True else 0
     roles = np.zeros(size, np.uint8)
+    _check_normalizer(path, document, model.get("byte_fallback") is True)
     if model.get("byte_fallback") is True:
         pieces = [_piece(t) for t in tokens]
         texts, split, kind = [p for p, _ in pieces], "none", "pieces"
@@ -172,8 +173,9 @@ def from_folder(folder: Path) -> np.ndarray | None:
     numbers = {t: i for i, t in reversed(list(enumerate(texts))) if roles[i] == 0}
     merges = sorted_merges(_pairs([(convert(a), convert(b)) for a, b in pairs], numbers))
     known = {t: i for i, t in enumerate(tokens)}
-    bos, eos = (known.get(_content(extra.get(k))) for k in ("bos_token", "eos_token"))
-    flags |= ADD_BOS if _adds_bos(document, extra) and bos is not None else 0
+    first, adds = _first_token(path, document, extra)
+    bos, eos = known.get(first), known.get(_content(extra.get("eos_token")))
+    flags |= ADD_BOS if adds and bos is not None else 0
     names = {k: _content(extra.get(k)) for k in ("bos_token", "eos_token") if extra.get(k)}
     template = extra.get("chat_template")
     if (folder / "chat_template.jinja").exists():
@@ -187,10 +189,31 @@ def _content(token: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _adds_bos(document: dict[str, Any], extra: dict[str, Any]) -> bool:
-    if isinstance(extra.get("add_bos_token"), bool):
-        return bool(extra["add_bos_token"])
-    return '"SpecialToken":{"id"' in str(document.get("post_processor")).replace("'", '"').replace(" ", "")
+def _first_token(path: Path, document: dict[str, Any], extra: dict[str, Any]) -> tuple[str, bool]:
+    """(the token that starts a text, whether the tokenizer puts it there). UnsupportedError for other additions."""
+    bos = _content(extra.get("bos_token"))
+    rule = document.get("post_processor")
+    rows = rule.get("processors", [rule]) if isinstance(rule, dict) else []
+    for row in rows:
+        single = row.get("single") if isinstance(row, dict) and row.get("type") == "TemplateProcessing" else None
+        if not isinstance(single, list):
+            continue
+        names = [part.get("SpecialToken", {}).get("id") for part in single if isinstance(part, dict)]
+        if len(names) != len(single) or any(names[1:]) or len(names) > 2:
+            raise UnsupportedError(f"{path}: the tokenizer adds other tokens than one at the start")
+        if names[0]:
+            return str(names[0]), extra.get("add_bos_token") is not False
+    return bos, extra.get("add_bos_token") is True
+
+
+def _check_normalizer(path: Path, document: dict[str, Any], pieces: bool) -> None:
+    """NFC is left to the caller; anything else that changes texts is refused."""
+    rule = document.get("normalizer")
+    rows = rule.get("normalizers", [rule]) if isinstance(rule, dict) else []
+    known = ("Prepend", "Replace") if pieces else ("NFC",)
+    kinds = [row.get("type") if isinstance(row, dict) else row for row in rows]
+    if any(kind not in known for kind in kinds):
+        raise UnsupportedError(f"{path}: texts are normalised in a way that is not known: {kinds}")
 
 
 def _prepends(document: dict[str, Any]) -> bool:
