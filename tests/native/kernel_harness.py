@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 import edgerun.backends.native as native
-from edgerun.backends.native.lowering import Lowering, NativeNode
+from edgerun.backends.native.lowering import BIND_SIZES, Lowering, NativeNode
 from edgerun.dims import Dim, DimLike, evaluate
 from edgerun.dtypes import DType, from_numpy
 from edgerun.graph import Graph, Node, Shape
 from edgerun.ops.registry import TensorType, infer
+from edgerun.plan import SymbolPlace
 
 CSRC = Path(native.__file__).parent / "csrc"
 GUARD = 256
@@ -344,10 +345,21 @@ def run_graph(
     cx = Lowering(graph, level.split("-")[0] if level in REMOTE else "x86_64", options)
     cx.run()
     buffers: dict[str, _Buffer] = {}
-    known = dict(arrays)
+    known, values = dict(arrays), dict(values or {})
     for node in cx.nodes:
-        _run_node(cx, node, known, buffers, values or {}, level or levels()[-1], threads, apart, in_place)
+        if node.kernel == BIND_SIZES:
+            _bind_sizes(node, known, values)
+        elif node.kernel != "expect":
+            _run_node(cx, node, known, buffers, values, level or levels()[-1], threads, apart, in_place)
     return [known[o] for o in graph.outputs]
+
+
+def _bind_sizes(node: NativeNode, known: dict[str, np.ndarray], values: dict[str, int]) -> None:
+    """What the runtime does for this kernel."""
+    _, offset, *places = node.params
+    for place, value in zip(places, known[node.inputs[0]].reshape(-1).tolist(), strict=True):
+        assert isinstance(place, SymbolPlace) and isinstance(offset, int)
+        values[place.name] = int(value) + offset
 
 
 def _run_node(

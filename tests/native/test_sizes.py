@@ -17,6 +17,7 @@ from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import EdgerunError, PlanError, ShapeError, UnsupportedError
 from edgerun.graph import Graph, Node
 from edgerun.plan import Plan, PlanNode, PlanReader, PlanTensor, Space, SymbolBounds, SymbolPlace, write
+from tests.native.kernel_harness import REMOTE, levels, run_graph
 
 F32, I64 = DType.F32, DType.I64
 N = symbol("n")
@@ -257,3 +258,69 @@ def test_another_size_than_the_declared_one_is_refused() -> None:
     assert runner.run({"x": X, "times": np.array([2])})["y"].tolist() == [*X, *X]
     with pytest.raises(ShapeError, match="a size is 18 where the model declares 12"):
         runner.run({"x": X, "times": np.array([3])})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.bool_, np.int8, np.int64, np.uint16])
+def test_nonzero_and_compress(dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    for shape in [(), (5,), (3, 4), (2, 3, 4), (0, 3)]:
+        x = (rng.integers(0, 3, shape) - 1).astype(dtype)
+        runs_like_numpy("nonzero", [x], {}, (max(x.ndim, 1), symbol("fresh@0")), I64)
+        for axis in range(x.ndim):
+            for length in (1, x.shape[axis], x.shape[axis] + 2):
+                condition = rng.integers(0, 2, length).astype(bool)
+                declared = tuple(symbol("fresh@1") if k == axis else d for k, d in enumerate(shape))
+                runs_like_numpy("compress", [x, condition], {"axis": axis}, declared)
+        if shape:
+            runs_like_numpy("compress", [x, rng.integers(0, 2, 3).astype(bool)], {}, (symbol("fresh@2"),))
+    floats = np.array([0.0, -0.0, np.nan, 1e-40, -np.inf], np.float32)
+    runs_like_numpy("nonzero", [floats], {}, (1, symbol("fresh@3")), I64)
+
+
+@pytest.mark.parametrize("level", [*levels(), *REMOTE])
+def test_nonzero_at_every_level(level: str) -> None:
+    x = np.array([[0, 2, 0], [-1, 0, 5]], np.float32)
+    g = Graph(inputs=["x"], outputs=["y"])
+    g.add_tensor("x", F32, (2, 3))
+    g.add_tensor("y", I64, (2, 3))
+    g.nodes.append(Node("nonzero", ["x"], ["y"], {}, "nonzero"))
+    assert run_graph(g, {"x": x}, level=level)[0].tolist() == [[0, 1, 1], [1, 0, 2]]
+
+
+@SETTINGS
+@given(st.data())
+def test_resize_with_computed_factors_and_sizes(data: st.DataObject) -> None:
+    mode = data.draw(st.sampled_from(["nearest", "linear", "cubic"]))
+    rules = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
+    attrs = {"axes": (1, 2), "mode": mode, "coordinate": data.draw(st.sampled_from(rules))}
+    shape = (2, data.draw(st.integers(2, 7)), data.draw(st.integers(2, 7)))
+    x = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    factors = [data.draw(st.sampled_from([0.5, 0.6, 0.75, 1, 1.5, 2, 2.4, 3])) for _ in range(2)]
+    declared = (2, *(int(np.floor(np.float32(d) * np.float32(f))) for d, f in zip(shape[1:], factors, strict=True)))
+    runs_like_numpy("resize", [x, np.array(factors, np.float32)], attrs, declared)
+    g = Graph(inputs=["x", "to"], outputs=["y"])
+    g.add_tensor("x", F32, shape)
+    g.add_tensor("to", I64, (2,))
+    g.add_tensor("y", F32, declared)
+    g.nodes.append(Node("resize", ["x", "", "to"], ["y"], attrs, "resize"))
+    given_arrays = {"x": x, "to": np.array(declared[1:])}
+    want = NumpyExecutor(g).run(given_arrays)["y"]
+    np.testing.assert_allclose(compile_graph(g).run(given_arrays)["y"], want, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_computed_sizes() -> None:
+    g = Graph(inputs=["x", "sizes"], outputs=["a", "b"])
+    g.add_tensor("x", F32, (2, 5))
+    g.add_tensor("sizes", I64, (2,))
+    g.add_tensor("parts", F32, None, kind="sequence")
+    for k, name in enumerate(g.outputs):
+        g.add_tensor(f"k{k}", I64, (), np.array(k))
+        g.add_tensor(name, F32, None)
+    g.nodes.append(Node("split_to_sequence", ["x", "sizes"], ["parts"], {"axis": 1}, "split"))
+    g.nodes += [Node("sequence_at", ["parts", f"k{k}"], [name], {}, name) for k, name in enumerate(g.outputs)]
+    runner, x = compile_graph(g), np.arange(10, dtype=np.float32).reshape(2, 5)
+    for n in range(6):
+        found = runner.run({"x": x, "sizes": np.array([n, 5 - n])})
+        assert found["a"].tolist() == x[:, :n].tolist() and found["b"].tolist() == x[:, n:].tolist()
+    with pytest.raises(ShapeError, match="a size is 4 where the model declares 5"):
+        runner.run({"x": x, "sizes": np.array([2, 2])})

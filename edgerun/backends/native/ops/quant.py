@@ -13,13 +13,14 @@ from edgerun.backends.native.ops.elementwise import apply, cast
 from edgerun.backends.native.ops.movement import broadcast_strides, copy_nd, view
 from edgerun.backends.native.ops.reduce import HALF, in_float
 from edgerun.dims import DimLike, ceildiv, product
-from edgerun.dtypes import DType
+from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node, Shape
 
 RANGES = {DType.U8: (0, 255), DType.I8: (-128, 127), DType.U16: (0, 65535), DType.I16: (-32768, 32767)}
+RANGES |= {DType.U4: (0, 15), DType.U2: (0, 3), DType.I4: (-8, 7), DType.I2: (-2, 1)}
 STORED = {DType.U4: np.uint8, DType.U2: np.uint8, DType.I4: np.int8, DType.I2: np.int8}
-"""Types of less than a byte, which the native runtime has only as constants, and what holds their codes."""
+"""Types of less than a byte, and what holds their codes while the kernels compute."""
 CODES = (DType.U8, DType.I8)
 COLUMNS, COLUMN_BYTES, ROWS = 16, 16, 56
 """QG_N, QG_COLUMN_BYTES and QG_ROWS of qtile.h and qgemm.h."""
@@ -42,7 +43,14 @@ def quantize_linear(node: Node, cx: Lowering) -> None:
             raise UnsupportedError(f"quantisation of {cx.dtype(name).short} is not done by the native backend")
     x, scale = (cast(cx, n, DType.F32) for n in node.inputs[:2])
     params: list[Param] = [node.attrs.get("axis", 0), node.attrs.get("block", 0), *RANGES[dtype]]
-    cx.emit("quantize", [x, scale, _name(node, 2)], [node.outputs[0]], params, why="rounded and saturated in one pass")
+    zero, y = _name(node, 2), node.outputs[0]
+    result = y
+    if dtype in STORED:
+        zero = _widened(cx, zero, dtype)
+        result = cx.temp(from_numpy(STORED[dtype]), cx.shape(y), f"{y}.codes")
+    cx.emit("quantize", [x, scale, zero], [result], params, why="rounded and saturated in one pass")
+    if result != y:
+        apply(cx, (("cast", dtype, 0),), [result], y)
 
 
 @lowers("dequantize_linear")
@@ -70,7 +78,7 @@ def _widened(cx: Lowering, name: str, dtype: DType) -> str:
         return ""
     data = cx.constant(name)
     if data is None:
-        raise UnsupportedError(f"a computed tensor of {dtype.short} is not held by the native backend")
+        return cast(cx, name, from_numpy(STORED[dtype]))
     return cx.weight(data.astype(STORED[dtype]), name, key=(name, "a byte each"))
 
 

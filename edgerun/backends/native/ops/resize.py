@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,13 +11,19 @@ from edgerun.backends.native.lowering import Lowering, Param, lowers
 from edgerun.backends.native.ops.elementwise import apply, cast
 from edgerun.backends.native.ops.movement import static_input, view
 from edgerun.backends.native.ops.reduce import HALF, number_of
-from edgerun.dims import DimLike
+from edgerun.backends.native.sizes import define, integers
+from edgerun.dims import DimLike, floordiv
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
 from edgerun.ops.elementwise import Program
 from edgerun.ops.resample import Axis, Filter, apply_policy, exact, scaled_size, taps
 
+Factor: TypeAlias = "Fraction | tuple[DimLike, DimLike] | None"
+"""Of an axis: a number, a quotient of dims, or None for new size / old size."""
+STEPS = 720720
+"""Factors that are computed at run time are rounded to multiples of 1 / STEPS: quotients of numbers up to 16 become
+exact again, so that cells on the boundary fall as they do for constant factors."""
 MODES = {"nearest": (0, 1), "linear": (1, 2), "cubic": (2, 4)}
 """Mode -> (number in resize.c, cells read)."""
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -31,7 +37,14 @@ def resize(node: Node, cx: Lowering) -> None:
     final, mode = cx.dtype(y), attrs.get("mode", "nearest")
     number_of(cx, final, "resizing")
     shape = cx.shape(x)
-    counts, factors = _sizes(node, cx, [shape[a] for a in axes])
+    if _has_computed_sizes(node, cx):
+        sizes = dict(zip(axes, integers(cx, node.inputs[2], 0), strict=True))
+        define(cx, y, [sizes.get(k, d) for k, d in enumerate(shape)])
+        counts, factors = [cx.shape(y)[a] for a in axes], list[Factor]([None] * len(axes))
+    elif len(node.inputs) > 1 and node.inputs[1] and cx.constant(node.inputs[1]) is None:
+        counts, factors = _computed_factors(node, cx)
+    else:
+        counts, factors = _sizes(node, cx, [shape[a] for a in axes])
     kind = Filter(
         mode, attrs.get("coordinate", "half_pixel"), attrs.get("nearest", "round_prefer_floor"),
         attrs.get("cubic_coeff", -0.75), attrs.get("exclude_outside", False) and mode != "nearest",
@@ -60,7 +73,7 @@ def resize(node: Node, cx: Lowering) -> None:
             if last
             else cx.temp(working, tuple(count if d == axis else n for d, n in enumerate(cx.shape(current))), "resized")
         )
-        if isinstance(length, int) and isinstance(count, int):
+        if isinstance(length, int) and isinstance(count, int) and not isinstance(factor, tuple):
             ratio = factor if factor is not None else Fraction(count, max(length, 1))
             found = taps(Axis(length, count, ratio, region), kind)
             index = cx.weight(
@@ -82,6 +95,30 @@ def resize(node: Node, cx: Lowering) -> None:
         current = result
     if current != y:
         _finish(cx, current, y, outside, float(attrs.get("extrapolation", 0.0)), post, kind.antialias)
+
+
+def _computed_factors(node: Node, cx: Lowering) -> tuple[list[DimLike], list[Factor]]:
+    """New sizes and factors where the factors are computed at run time: as multiples of 1 / STEPS."""
+    x, y, axes = node.inputs[0], node.outputs[0], node.attrs["axes"]
+    shape = cx.shape(x)
+    steps = cx.temp(DType.I64, cx.shape(node.inputs[1]), f"{node.inputs[1]}.steps")
+    program: Program = (
+        ("cast", DType.F64, 0), ("const", DType.F64, float(STEPS)), ("mul", DType.F64, 1, 2), ("round", DType.F64, 3),
+        ("cast", DType.I64, 4),
+    )  # fmt: skip
+    apply(cx, program, [node.inputs[1]], steps)
+    factors: dict[int, DimLike] = dict(zip(axes, integers(cx, steps, 1, 512 * STEPS), strict=True))
+    define(cx, y, [floordiv(d * factors[k], STEPS) if k in factors else d for k, d in enumerate(shape)])
+    return [cx.shape(y)[a] for a in axes], [(factors[a], STEPS) for a in axes]
+
+
+def _has_computed_sizes(node: Node, cx: Lowering) -> bool:
+    """Whether the new sizes are computed at run time, as they are."""
+    name = node.inputs[2] if len(node.inputs) > 2 else ""
+    computed = node.attrs.get("to") is None and bool(name) and cx.constant(name) is None
+    if computed and node.attrs.get("policy", "stretch") != "stretch":
+        raise UnsupportedError("sizes computed at run time with the policy " + node.attrs["policy"])
+    return computed
 
 
 def _finish(
@@ -114,12 +151,12 @@ def _finish(
     apply(cx, result, inputs, y)
 
 
-def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLike], list[Fraction | None]]:
+def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLike], list[Factor]]:
     """New sizes and factors of the axes; a factor is None where it is new size / old size."""
     attrs: dict[str, Any] = node.attrs
     if attrs.get("to") is not None:
         counts, factors = list(attrs["to"]), attrs.get("factors")
-        ratios: list[Fraction | None] = [None] * len(counts) if factors is None else [exact(f) for f in factors]
+        ratios: list[Factor] = [None] * len(counts) if factors is None else [exact(f) for f in factors]
         if attrs.get("policy", "stretch") != "stretch" and factors is None:
             counts, ratios = _with_policy(lengths, counts, attrs["policy"])
         return counts, ratios
@@ -137,7 +174,7 @@ def _sizes(node: Node, cx: Lowering, lengths: list[DimLike]) -> tuple[list[DimLi
     return _with_policy(lengths, [int(s) for s in sizes], attrs.get("policy", "stretch"))
 
 
-def _with_policy(lengths: list[DimLike], counts: list[Any], policy: str) -> tuple[list[DimLike], list[Fraction | None]]:
+def _with_policy(lengths: list[DimLike], counts: list[Any], policy: str) -> tuple[list[DimLike], list[Factor]]:
     if policy == "stretch":
         return counts, [None] * len(counts)
     if not all(isinstance(n, int) for n in (*lengths, *counts)):
@@ -155,12 +192,12 @@ def _regions(node: Node, cx: Lowering, kind: Filter, count: int) -> list[tuple[f
 
 
 def _table(
-    cx: Lowering, kind: Filter, working: DType, length: DimLike, count: DimLike, factor: Fraction | None
+    cx: Lowering, kind: Filter, working: DType, length: DimLike, count: DimLike, factor: Factor
 ) -> tuple[str, str]:
     """Emit the table of an axis whose sizes are symbolic: cell i lies at (first + i * delta) / denominator."""
     if kind.antialias or kind.coordinate in ("half_pixel_symmetric", "tf_crop_and_resize"):
         raise UnsupportedError(f"resizing a symbolic dimension with {kind.coordinate} or antialiasing")
-    p, q = (factor.numerator, factor.denominator) if factor is not None else (count, length)
+    p, q = (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else factor or (count, length)
     first: DimLike = 0
     if kind.coordinate == "asymmetric":
         delta, denominator = q, p
@@ -178,7 +215,7 @@ def _table(
         denominator = maximum(denominator, 1)
     rule = kind.nearest
     if rule == "simple":
-        if factor is None:
+        if not isinstance(factor, Fraction):
             raise UnsupportedError("resizing a symbolic dimension whose direction is not known")
         rule = "ceil" if factor < 1 else "floor"
     number, cells = MODES[kind.mode]

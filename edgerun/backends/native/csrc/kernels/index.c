@@ -158,3 +158,41 @@ static void run_reverse_sequence(const er_call *c) {
     }
   }
 }
+
+/* nonzero: x -> positions i64 [max(rank, 1), elements], count i64 [1]: column k < count holds the indices of the k-th
+ * element that is not zero, in row-major order; the columns after it are not written. NaN is not zero. */
+#ifdef ER_BASELINE_CHECKS
+static int check_nonzero(const er_call *c) {
+  ER_REQUIRE(c, c->n_in == 1 && c->n_out == 2 && c->n_param == 0, "nonzero: bad call");
+  const er_view *x = &c->in[0], *at = &c->out[0], *count = &c->out[1];
+  ER_REQUIRE(c, er_is_number(x->dtype) && at->dtype == ER_I64 && count->dtype == ER_I64, "nonzero: bad dtypes");
+  ER_REQUIRE(c, at->rank == 2 && at->dim[0] == nd_max(x->rank, 1) && at->dim[1] == er_numel(x) && er_numel(count) == 1,
+             "nonzero: bad outputs");
+  ER_REQUIRE(c, er_is_dense(x) && er_is_dense(at), "nonzero takes dense tensors");
+  return 0;
+}
+#endif
+/* Whether element i differs from zero; of floats the sign bit does not count. */
+static int nonzero_at(const er_view *x, int64_t i) {
+  switch (er_itemsize(x->dtype)) {
+    case 1: return ((const uint8_t *)x->data)[i] != 0;
+    case 2: return (((const uint16_t *)x->data)[i] & (x->dtype == ER_F16 || x->dtype == ER_BF16 ? 0x7fff : 0xffff)) != 0;
+    case 4: return (((const uint32_t *)x->data)[i] & (x->dtype == ER_F32 ? 0x7fffffffu : 0xffffffffu)) != 0;
+    default: return (((const uint64_t *)x->data)[i] & (x->dtype == ER_F64 ? INT64_MAX : UINT64_MAX)) != 0;
+  }
+}
+static void run_nonzero(const er_call *c) {
+  const er_view *x = &c->in[0];
+  int64_t *at = c->out[0].data, total = er_numel(x), found = 0;
+  for (int64_t i = 0; i < total; i++) {
+    if (!nonzero_at(x, i)) continue;
+    int64_t rest = i;
+    if (x->rank == 0) at[found] = 0;
+    for (int d = x->rank - 1; d >= 0; d--) {
+      at[d * total + found] = rest % x->dim[d];
+      rest /= x->dim[d];
+    }
+    found++;
+  }
+  *(int64_t *)c->out[1].data = found;
+}
