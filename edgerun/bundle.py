@@ -22,7 +22,7 @@ import numpy as np
 from edgerun.dims import Dim, parse
 from edgerun.dtypes import DType, from_code, from_numpy, from_short
 from edgerun.errors import BundleError, EdgerunError, InputOutputError, ShapeError
-from edgerun.files import atomic_write
+from edgerun.files import atomic_write, pieces
 from edgerun.graph import KINDS, Graph, Node, Shape, Tensor
 
 FORMAT = "1"
@@ -50,7 +50,8 @@ def save(graph: Graph, path: str | os.PathLike[str], *, force: bool = False) -> 
         file.write(len(header).to_bytes(8, "little"))
         file.write(header)
         for chunk in chunks:
-            file.write(chunk)
+            for piece in pieces(np.frombuffer(chunk, np.uint8)):
+                file.write(piece)
 
 
 def to_bytes(graph: Graph) -> bytes:

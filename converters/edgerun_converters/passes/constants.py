@@ -10,6 +10,7 @@ from edgerun.backends.numpy.registry import find
 from edgerun.dims import is_static
 from edgerun.dtypes import from_numpy
 from edgerun.errors import EdgerunError
+from edgerun.files import content_hash
 from edgerun.graph import Graph, Node, Shape, Tensor, captured
 from edgerun.ops.registry import spec
 from edgerun_converters.passes.editor import Editor, is_symbolic
@@ -99,16 +100,17 @@ def _key(node: Node) -> Any:
 
 
 def _merge_weights(graph: Graph) -> None:
-    seen: dict[Any, str] = {}
-    for name, tensor in list(graph.tensors.items()):
-        data = tensor.data
-        if data is None or data.dtype == object or name in graph.outputs:
-            continue
-        key = (tensor.dtype, data.shape, hash(data.tobytes()))
-        twin = seen.setdefault(key, name)
-        if twin == name:
-            continue
-        other = graph.tensors[twin].data
-        if other is not None and other.tobytes() == data.tobytes():
-            graph.replace_uses(name, twin)
-            del graph.tensors[name]
+    alike: dict[Any, list[str]] = {}
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None and tensor.data.dtype != object and name not in graph.outputs:
+            alike.setdefault((tensor.dtype, tensor.data.shape), []).append(name)
+    for names in alike.values():
+        # A weight without its like is not read at all: it may be larger than the memory.
+        seen: dict[bytes, str] = {}
+        for name in names if len(names) > 1 else ():
+            data = graph.tensors[name].data
+            assert data is not None
+            twin = seen.setdefault(content_hash(data), name)
+            if twin != name:
+                graph.replace_uses(name, twin)
+                del graph.tensors[name]

@@ -12,7 +12,6 @@ UnsupportedError; the driver collects the refusals of the whole graph and report
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 from edgerun.dims import Bounds, Dim, DimLike, bounds, product, substitute
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import ShapeError, UnsupportedError
+from edgerun.files import content_hash
 from edgerun.graph import Graph, Node, Shape, Tensor
 from edgerun.ops.registry import TensorType, infer, spec
 from edgerun.plan.model import SymbolPlace
@@ -189,7 +189,7 @@ class Lowering:
         """
         array = np.asarray(array, order="C")
         if self._unrolling:
-            key = (hashlib.sha256(array.tobytes()).hexdigest(), f"{array.dtype}{array.shape}")
+            key = (content_hash(array).hex(), f"{array.dtype}{array.shape}")
         if key is not None and key in self._shared_weights:
             return self._shared_weights[key]
         name = f"{hint}#{len(self.tensors)}"
