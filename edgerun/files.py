@@ -40,7 +40,7 @@ def pieces(array: np.ndarray) -> Iterator[memoryview]:
             position = raw.__array_interface__["data"][0] + start - origin
             first = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
             length = min(PIECE, len(mapping) - first)
-            if 0 <= first and length > 0:
+            if first >= 0 and length > 0:
                 mapping.madvise(mmap.MADV_DONTNEED, first, length)
 
 

@@ -22,6 +22,7 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--golden", type=click.Path(exists=True, dir_okay=False), help="Inputs (and outputs) for selftest, .npz.")
 @click.option("--no-golden", is_flag=True, help="Store no golden vectors: selftest then checks the weights only.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
+@click.option("--no-winograd", is_flag=True, help="Direct convolutions: less memory for weights, more time.")
 @shape_options
 @click.option("--force", is_flag=True, help="Replace the output when it exists.")
 @partial(common, products=("lib",))
@@ -36,6 +37,7 @@ def command(
     golden: str | None,
     no_golden: bool,
     seed: int,
+    no_winograd: bool,
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
     force: bool,
@@ -49,7 +51,8 @@ def command(
     $ edgerun pack model.onnx --target rpi4 --format lib -o libmodel
 
     On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
-    written. The latency budget is checked by `./model bench`. --format lib makes a folder with a shared and a static C
+    written. For this machine the latency is measured; for a board with a known clock it is estimated from its profile,
+    and `./model bench` checks it there. --format lib makes a folder with a shared and a static C
     library of the model and their header, --target wasm32 one with a WebAssembly module and a page that runs it.
     """
     from edgerun.cli.launch import run_packed
@@ -74,7 +77,8 @@ def command(
     with stage("importing and optimising"):
         graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
     budgets = Budgets(max_size, max_ram, max_latency)
-    options = Options(threads, not (no_golden or product or web), Path(golden) if golden else None, seed)
+    choices = {"winograd": False} if no_winograd else None
+    options = Options(threads, not (no_golden or product or web), Path(golden) if golden else None, seed, choices)
     with stage(f"packing for {board.name}"):
         make = pack_wasm if web else pack_library if product else pack
         packed = make(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
@@ -92,6 +96,11 @@ def command(
         if code:
             path.unlink()
             notes.append(f"over the latency budget: {path} was removed")
+    elif packed.latency is not None:
+        expected = packed.latency
+        notes.append(
+            f"about {expected.seconds * 1e3:.1f} ms a run, an estimate ({expected.basis}); ./{path.name} bench measures"
+        )
     elif max_latency is not None:
         notes.append(f"the latency budget is checked on the board: ./{path.name} bench")
     return Report(document, tables, notes), code

@@ -7,7 +7,7 @@ their predicted gain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edgerun.report import size_text
 
@@ -25,10 +25,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something the user can do, with the predicted gain in bytes."""
+    """Something the user can do, with what it gains: bytes of the file, bytes of RAM, seconds of a run."""
 
     action: str
-    gain: int
+    size: int
+    ram: int
+    latency: float = 0.0
+    planned: bool = True
+    """Whether the gain comes from a plan made with the remedy; else it is an estimate."""
+
+    def gain(self, budget: str) -> float:
+        """For the budget "size", "ram" or "latency"."""
+        return {"size": self.size, "ram": self.ram, "latency": self.latency}[budget]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,6 @@ class Footprint:
 
     size: list[Part]
     ram: list[Part]
-    remedies: list[Remedy] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -64,39 +71,50 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """One budget that is not kept."""
+    """One budget that is not kept. `limit` and `needed` in bytes, or in seconds for the latency."""
 
     budget: str
-    limit: int
-    needed: int
-    parts: Sequence[Part]
+    limit: float
+    needed: float
+    parts: Sequence[Part] = ()
+    basis: str = ""
 
 
-def check(footprint: Footprint, budgets: Budgets) -> list[Excess]:
-    """The budgets on bytes that are not kept."""
+def check(footprint: Footprint, budgets: Budgets, latency: float | None = None, basis: str = "") -> list[Excess]:
+    """The budgets that are not kept. `latency`: the estimate in seconds, which rests on `basis`."""
     found = []
     if budgets.max_size is not None and footprint.size_bytes > budgets.max_size:
         found.append(Excess("size", budgets.max_size, footprint.size_bytes, footprint.size))
     if budgets.max_ram is not None and footprint.ram_bytes > budgets.max_ram:
         found.append(Excess("ram", budgets.max_ram, footprint.ram_bytes, footprint.ram))
+    if budgets.max_latency is not None and latency is not None and latency > budgets.max_latency:
+        found.append(Excess("latency", budgets.max_latency, latency, basis=basis))
     return found
 
 
 def describe(excess: Sequence[Excess], remedies: Sequence[Remedy]) -> str:
-    """The message of BudgetExceeded: for each budget the parts, then what would help."""
+    """The message of BudgetExceeded: for each budget the parts, then what would help, the most helpful first."""
     lines = []
     for e in excess:
-        over = size_text(e.needed - e.limit)
-        lines.append(
-            f"{e.budget} budget exceeded: {size_text(e.needed)} needed, {size_text(e.limit)} allowed, {over} over"
-        )
-        width = max(len(p.part) for p in e.parts)
+        show = _milliseconds if e.budget == "latency" else size_text
+        allowed, over = show(e.limit), show(e.needed - e.limit)
+        lines.append(f"{e.budget} budget exceeded: {show(e.needed)} needed, {allowed} allowed, {over} over")
+        if e.basis:
+            lines.append(f"  an estimate: {e.basis}")
+        width = max((len(p.part) for p in e.parts), default=0)
         lines += [
             f"  {p.part:<{width}}  {size_text(p.bytes):>10}  {100 * p.bytes / max(e.needed, 1):5.1f} %"
             for p in sorted(e.parts, key=lambda p: -p.bytes)
         ]
-    useful = sorted((r for r in remedies if r.gain > 0), key=lambda r: -r.gain)
-    if useful:
-        lines.append("what would help:")
-        lines += [f"  {'-' + size_text(r.gain):>10}  {r.action}" for r in useful]
+        useful = sorted((r for r in remedies if r.gain(e.budget) > 0), key=lambda r: -r.gain(e.budget))
+        if useful:
+            lines.append(f"what would help the {e.budget}:")
+        for r in useful:
+            keeps = " (enough)" if e.needed - r.gain(e.budget) <= e.limit else ""
+            guess = "" if r.planned else " (a guess)"
+            lines.append(f"  {'-' + show(r.gain(e.budget)):>10}  {r.action}{guess}{keeps}")
     return "\n".join(lines)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"

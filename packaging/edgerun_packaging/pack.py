@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from edgerun.graph import Graph
 from edgerun.packed import FOOTER_BYTES, assemble, padding
 from edgerun.plan import PlanReader
 from edgerun_packaging import budgets as limits
-from edgerun_packaging import stubs
+from edgerun_packaging import remedies, stubs
 from edgerun_packaging.budgets import Budgets, Footprint
 from edgerun_packaging.elf import Audit, audit
 from edgerun_packaging.extras import with_extras
 from edgerun_packaging.footprint import predict
 from edgerun_packaging.golden import Golden, make
+from edgerun_packaging.latency import Estimate, estimate
 from edgerun_targets import Target
 
 
@@ -48,6 +49,7 @@ class Packed:
     manifest: dict[str, Any]
     stub: Audit | None
     """None where the file is no ELF file."""
+    latency: Estimate | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For reports. Sizes in bytes."""
@@ -59,6 +61,7 @@ class Packed:
             "ram_bytes": self.footprint.ram_bytes,
             "size": [p.as_dict() for p in self.footprint.size],
             "ram": [p.as_dict() for p in self.footprint.ram],
+            "latency": self.latency.as_dict() if self.latency else None,
             "elf": self.stub.as_dict() if self.stub else None,
             "manifest": self.manifest,
         }
@@ -99,14 +102,23 @@ def pack(
     provenance = provenance_of(graph, source)
     text = {"text": graph.meta["text"]} if "text" in graph.meta else {}
     plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets, text)
-    excess = limits.check(footprint, budgets)
+    expected = estimate(graph, target, threads)
+    excess = limits.check(footprint, budgets, *((expected.seconds, expected.basis) if expected else ()))
     if excess:
-        raise BudgetExceeded(limits.describe(excess, footprint.remedies))
+
+        def predict_trial(trial: remedies.Trial) -> Footprint:
+            other = PlanReader(compile_plan(trial.graph, target, replace(options, plan=trial.plan)))
+            vectors = golden if trial.golden else None
+            return _finish(other, vectors, elf, len(stub), trial.threads, provenance, target, budgets, text)[1]
+
+        now = remedies.Trial(graph, threads, dict(options.plan or {}), golden is not None)
+        found = remedies.find(now, footprint, target, source, predict_trial)
+        raise BudgetExceeded(limits.describe(excess, found))
     pieces = assemble(stub, plan, target.arch)
     with atomic_write(path, force=force, mode=0o755) as file:
         for piece in pieces:
             file.write(piece)
-    return Packed(path, target, sum(map(len, pieces)), footprint, manifest, elf)
+    return Packed(path, target, sum(map(len, pieces)), footprint, manifest, elf, expected)
 
 
 def require_bounds(graph: Graph) -> None:

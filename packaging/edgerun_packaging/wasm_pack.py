@@ -17,8 +17,8 @@ from edgerun.files import atomic_write
 from edgerun.graph import Graph
 from edgerun.plan import PlanReader
 from edgerun_packaging import budgets as limits
-from edgerun_packaging import stubs
-from edgerun_packaging.budgets import Budgets, Footprint, Part, Remedy
+from edgerun_packaging import remedies, stubs
+from edgerun_packaging.budgets import Budgets, Footprint, Part
 from edgerun_packaging.library_pack import SOURCES, make_folder
 from edgerun_packaging.pack import Options, Packed, compile_plan, provenance_of, require_bounds
 from edgerun_packaging.wasm_module import memory_bytes, with_plan
@@ -53,7 +53,13 @@ def pack_wasm(
     footprint = _footprint(library, module, PlanReader(plan))
     excess = limits.check(footprint, budgets)
     if excess:
-        raise BudgetExceeded(limits.describe(excess, footprint.remedies))
+
+        def predict(trial: remedies.Trial) -> Footprint:
+            other = compile_plan(trial.graph, target, Options(plan=trial.plan))
+            return _footprint(library, with_plan(library, other), PlanReader(other))
+
+        now = remedies.Trial(graph, 1, dict(options.plan or {}) if options else {}, False)
+        raise BudgetExceeded(limits.describe(excess, remedies.find(now, footprint, target, source, predict)))
     make_folder(folder, {"model.wasm", *WEB}, force)
     with atomic_write(folder / "model.wasm", force=True) as file:
         file.write(module)
@@ -84,6 +90,4 @@ def _footprint(library: bytes, module: bytes, plan: PlanReader) -> Footprint:
         Part("scratch", -(-plan.thread_scratch_bytes // _PAGE) * _PAGE),
         Part("tables", _TABLES),
     ]
-    return Footprint(
-        size, ram, [Remedy("a smaller input, or bound of a free dimension (--shape, --dim)", plan.arena_bytes // 2)]
-    )
+    return Footprint(size, ram)

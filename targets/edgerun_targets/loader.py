@@ -38,6 +38,10 @@ class Target:
     features: tuple[str, ...] = ()
     ram_mb: int = 0
     """RAM of the smallest model sold, in MiB."""
+    mhz: int = 0
+    """Clock of the big cores when nothing throttles them."""
+    memory_mbs: int = 0
+    """Bandwidth of the memory by its data sheet, in MB/s."""
     l1d_kb: int = 32
     l2_kb: int = 512
     """Per core, or shared where the cores share it, in KiB."""
@@ -95,6 +99,8 @@ def _parse(name: str, text: str) -> Target:
         "cores": int,
         "little_cores": int,
         "ram_mb": int,
+        "mhz": int,
+        "memory_mbs": int,
     }
     for key, value in data.items():
         if key == "features":

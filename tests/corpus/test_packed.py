@@ -27,6 +27,11 @@ NAMES = (
 )
 CPUS = ("cortex-a53", "cortex-a72", "max")
 MEGABYTE = 1_000_000
+READ_IN_PART = {
+    "real/oww_hey_jarvis": "the branch that is not taken keeps its weights on the disk",
+    "derived/minilm_l6_int8_dyn": "rows of the embedding that are not looked up do so",
+}
+"""Models for which the prediction is an upper bound, and why."""
 FOUND = {m.name: m for m in models()}
 
 
@@ -82,14 +87,20 @@ def test_the_file_is_weights_and_less_than_a_megabyte(name: str, arch: str, tmp_
 
 
 @pytest.mark.skipif(host_arch() != "x86_64", reason="the bounds are stated for x86-64")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(FOUND))
 def test_peak_memory_is_as_predicted(name: str, tmp_path: Path):
+    """Peak resident set of a run on the reference inputs within 5 % of the prediction."""
     model, path = FOUND[name], tmp_path / "model"
-    packed = make(model, "x86_64", path)
+    graph = load_graph(model.path, shapes={k: v.shape for k, v in model.arrays()[0].items()})
+    packed = pack(graph, load("x86_64"), path, source=model.path, options=Options(threads=1, golden=False))
     parts = {p.part: p.bytes for p in packed.footprint.ram}
-    inputs = [a for k in model.arrays()[0] for a in ("--input", f"{k}=random")]
+    inputs = []
+    for i, (key, array) in enumerate(model.arrays()[0].items()):
+        np.save(tmp_path / f"{i}.npy", np.asarray(array, order="C"))
+        inputs += ["--input", f"{key}={tmp_path / f'{i}.npy'}"]
     command = [str(path), "bench", "--threads", "1", "--runs", "3", "--json", *inputs]
     memory = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["memory"]
-    peak = memory["rss_peak_bytes"]
+    peak, predicted = memory["rss_peak_bytes"], packed.footprint.ram_bytes
     assert peak <= parts["weights"] + parts["arena"] + 2 * MEGABYTE
-    assert abs(peak - packed.footprint.ram_bytes) <= 0.1 * peak
+    assert peak <= 1.05 * predicted
+    assert predicted <= 1.05 * peak or name in READ_IN_PART
