@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from edgerun.cli.options import common, model_argument, parse_dims, parse_shapes, shape_options
+from edgerun.errors import UsageError
 from edgerun.report import Column, Report, Table, size_text
 
 
@@ -17,6 +18,11 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--nodes", is_flag=True, help="Every node instead of the counts by op.")
 @click.option("--weights", is_flag=True, help="Every weight tensor.")
 @click.option("--no-optimize", is_flag=True, help="The graph as imported.")
+@click.option(
+    "--diff", type=click.Path(exists=True, dir_okay=False), help="An older packed file: what grew, and where."
+)
+@click.option("--chart", type=click.Path(dir_okay=False), help="Draw the memory of a packed file: .svg or .png.")
+@click.option("--force", is_flag=True, help="Replace the drawing when it exists.")
 @click.option("--text", type=click.Path(dir_okay=False), help="How many tokens a language model needs for this file.")
 @shape_options
 @common
@@ -25,23 +31,33 @@ def command(
     nodes: bool,
     weights: bool,
     no_optimize: bool,
+    diff: str | None,
+    chart: str | None,
+    force: bool,
     text: str | None,
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
 ) -> Report:
-    """Show inputs, outputs, ops and weights of a model, or the manifest of a packed file.
+    """Show inputs, outputs, ops and weights of a model; of a packed file its manifest, what it needs of the machine,
+    what its bytes are, and the memory that it takes over time.
 
     \b
     $ edgerun inspect model.onnx
     $ edgerun inspect model.onnx --nodes --format csv
     $ edgerun inspect ./packed-model --format json
+    $ edgerun inspect ./packed-model --diff ./yesterdays-model
+    $ edgerun inspect ./packed-model --chart memory.svg
     $ edgerun inspect smollm2.edge --text sample.txt
     """
     magic = b"" if Path(model).is_dir() else _head(model)
     if text is not None:
         return _text_report(model, text)
     if magic == b"EDGEPLAN" or magic[:4] == b"\x7fELF":
-        return _plan_report(model)
+        from edgerun.cli.inspect_packed import packed_report
+
+        return packed_report(Path(model), Path(diff) if diff else None, Path(chart) if chart else None, force)
+    if diff or chart:
+        raise UsageError(f"{model} is not packed", hint="--diff and --chart are for packed files and plans")
     from edgerun.session import load_graph
 
     graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims), optimize=not no_optimize)
@@ -142,35 +158,3 @@ def _text_report(model: str, path: str) -> Report:
     ]
     return Report({"model": model, "text": path, "tokens": total, "context": context, "scripts": rows},
                   [Table(rows, columns)] if rows else [], notes)  # fmt: skip
-
-
-def _plan_report(model: str) -> Report:
-    """The manifest of a plan or packed file, and the ELF needs of the latter."""
-    from edgerun.packed import map_plan, read_footer
-    from edgerun.plan import read_manifest
-
-    plan = map_plan(model)
-    document: dict[str, Any] = {"file": model, "plan_bytes": len(plan), "manifest": read_manifest(plan)}
-    notes = [f"plan {size_text(len(plan))}"]
-    with Path(model).open("rb") as file:
-        head = file.read(4)
-    if head == b"\x7fELF":
-        from edgerun_packaging.elf import audit
-
-        footer = read_footer(model)
-        with Path(model).open("rb") as file:
-            stub = audit(file.read(footer.stub_bytes), model)
-        document["elf"] = stub.as_dict()
-        needs = "static, needs only a Linux kernel" if stub.static else "needs " + ", ".join(stub.needed)
-        notes.append(f"stub {size_text(footer.stub_bytes)} for {stub.machine}: {needs}")
-    rows = _flatten(document["manifest"] or {})
-    columns = [Column("field", left=True), Column("value", left=True)]
-    return Report(document, [Table(rows, columns)] if rows else [], notes)
-
-
-def _flatten(value: Any, prefix: str = "") -> list[dict[str, Any]]:
-    if isinstance(value, dict):
-        return [row for k, v in value.items() for row in _flatten(v, f"{prefix}.{k}" if prefix else str(k))]
-    if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
-        return [row for i, v in enumerate(value) for row in _flatten(v, f"{prefix}.{i}")]
-    return [{"field": prefix, "value": str(value)}]
