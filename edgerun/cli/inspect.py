@@ -38,8 +38,7 @@ def command(
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
 ) -> Report:
-    """Show inputs, outputs, ops and weights of a model; of a packed file its manifest, what it needs of the machine,
-    what its bytes are, and the memory that it takes over time.
+    """Show what is in a model, or what a packed file is made of.
 
     \b
     $ edgerun inspect model.onnx
@@ -48,6 +47,9 @@ def command(
     $ edgerun inspect ./packed-model --diff ./yesterdays-model
     $ edgerun inspect ./packed-model --chart memory.svg
     $ edgerun inspect smollm2.edge --text sample.txt
+
+    Of a model inputs, outputs, ops and weights; of a packed file its manifest, what it needs of the machine, what its
+    bytes are, and the memory that it takes over time.
     """
     magic = b"" if Path(model).is_dir() else _head(model)
     if text is not None:

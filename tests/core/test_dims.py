@@ -1,7 +1,7 @@
 """Symbolic dimensions: canonical form, bounds, text, against plain integer arithmetic."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgerun.dims import (
@@ -112,6 +112,7 @@ def expressions(draw, depth=4):
 
 
 @given(expressions(), st.integers(0, 50), st.integers(0, 50))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_expressions_agree_with_integer_arithmetic(pair, n, t):
     dim, function = pair
     env = {"N": n, "T": t}
