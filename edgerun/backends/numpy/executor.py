@@ -50,16 +50,8 @@ class NumpyExecutor:
         wanted = list(outputs) if outputs is not None else self.graph.results
         after = {name: self.graph.outputs[index] for name, index in self.graph.states.items()}
         values: Values = {k: t.data for k, t in self.graph.tensors.items() if t.data is not None}
-        symbols: dict[str, int] = {}
-        unknown = [k for k in inputs if k not in self.graph.inputs]
-        if unknown:
-            known = ", ".join(self.graph.feeds)
-            raise UsageError(f"there is no input {unknown[0]!r}", hint=f"the model's inputs are: {known}")
-        for name in self.graph.inputs:
-            if name not in inputs and name not in self.states:
-                raise UsageError(f"input {name!r} is missing")
-            given = inputs[name] if name in inputs else self.states[name]
-            values[name] = _check_input(self.graph.tensors[name], given, symbols)
+        given, symbols = check_inputs(self.graph, inputs, self.states)
+        values.update(given)
         with np.errstate(all="ignore"):
             self.execute(values, symbols, keep={*wanted, *after.values()}, observer=observer)
         self.states = {name: values[made] for name, made in after.items()}
@@ -80,6 +72,11 @@ class NumpyExecutor:
             for name in self._last_use[index]:
                 if name not in keep:
                     values.pop(name, None)
+
+    def run_node(self, node: Node, values: Values) -> list[Any]:
+        """One node alone, on the values of its inputs; every shape of the graph is a number."""
+        with np.errstate(all="ignore"):
+            return self._run_node(node, values, {})
 
     def _run_node(self, node: Node, values: Values, symbols: dict[str, int]) -> list[Any]:
         arrays = [values[i] if i else None for i in node.inputs]
@@ -150,6 +147,28 @@ def _last_uses(graph: Graph) -> list[list[str]]:
         if name in graph.tensors:
             table[index].append(name)
     return table
+
+
+def check_inputs(
+    graph: Graph, inputs: Mapping[str, Any], states: Mapping[str, Any] | None = None
+) -> tuple[Values, dict[str, int]]:
+    """The values of all inputs (states where they are not given), and the symbols that their shapes bind.
+
+    Raises UsageError for missing, unknown or misshaped inputs.
+    """
+    states = states or {}
+    values: Values = {}
+    symbols: dict[str, int] = {}
+    unknown = [k for k in inputs if k not in graph.inputs]
+    if unknown:
+        known = ", ".join(graph.feeds)
+        raise UsageError(f"there is no input {unknown[0]!r}", hint=f"the model's inputs are: {known}")
+    for name in graph.inputs:
+        if name not in inputs and name not in states:
+            raise UsageError(f"input {name!r} is missing")
+        given = inputs[name] if name in inputs else states[name]
+        values[name] = _check_input(graph.tensors[name], given, symbols)
+    return values, symbols
 
 
 def _check_input(tensor: Tensor, value: Any, symbols: dict[str, int]) -> Any:

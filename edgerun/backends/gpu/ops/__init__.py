@@ -1,0 +1,1 @@
+"""How each core op becomes dispatches, a module per family."""
