@@ -128,19 +128,21 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, Any] | None = None,
     context: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Session:
     """Open a bundle (`.edge`), a plan, a packed executable, or (with the host part) an ONNX file or checkpoint.
 
     `shapes` binds input shapes by input name, `dims` symbols by name, for bundles, ONNX files and checkpoints;
-    `context` is as for `load_graph`. Raises FileFormatError for anything else, InputOutputError when it cannot be
-    read, and what `from_graph` raises.
+    `context` is as for `load_graph`, `options` as for `from_graph`. Raises FileFormatError for anything else,
+    InputOutputError when it cannot be read, and what `from_graph` raises.
     """
     path = Path(path)
     if not path.is_dir() and _head(path).startswith((b"EDGEPLAN", b"\x7fELF")):
         from edgerun.backends.native.backend import open_plan
 
         return open_plan(path, threads=threads)
-    return from_graph(load_graph(path, shapes=shapes, dims=dims, context=context), backend, threads=threads)
+    graph = load_graph(path, shapes=shapes, dims=dims, context=context)
+    return from_graph(graph, backend, threads=threads, **(options or {}))
 
 
 def load_graph(

@@ -9,7 +9,9 @@ import click
 
 from edgerun import __version__
 from edgerun.cli.options import (
+    Backend,
     PercentType,
+    backend_option,
     common,
     input_options,
     model_argument,
@@ -22,7 +24,7 @@ from edgerun.report import Column, Report, Table, number, size_text
 
 @click.command("bench")
 @model_argument
-@click.option("--backend", type=click.Choice(["auto", "native", "numpy"]), default="auto", help="What runs the model.")
+@backend_option("auto", "native", "numpy", "wgpu")
 @click.option("--threads", help="A number, a list such as 1,2,4, or `sweep`. Default: all cores.")
 @click.option("--runs", type=click.IntRange(1), help="Timed runs. Default: as many as fit into --seconds.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, help="Time of the steady phase.")
@@ -39,7 +41,7 @@ from edgerun.report import Column, Report, Table, number, size_text
 @common
 def command(
     model: str,
-    backend: str,
+    backend: Backend,
     threads: str | None,
     runs: int | None,
     seconds: float,
@@ -124,7 +126,7 @@ def _on_board(
 
 def _measure(
     model: str,
-    backend: str,
+    backend: Backend,
     threads: str | None,
     runs: int | None,
     seconds: float,
@@ -151,7 +153,9 @@ def _measure(
     opened: list[Session] = []
 
     def open_session(count: int) -> Session:
-        opened[:] = [load(model, backend, threads=count, shapes=bound, dims=parse_dims(dims))]
+        opened[:] = [
+            load(model, backend.name, threads=count, shapes=bound, dims=parse_dims(dims), options=backend.options)
+        ]
         return opened[0]
 
     def feed(session: Session) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _measure(
             return {name: np.array([64 * (name == "position")]) for name in ("tokens", "position")}
         return read_inputs(session.inputs, inputs, shapes=bound, seed=seed, default="random")
 
-    if backend == "numpy":
+    if backend.name in ("numpy", "wgpu"):
         counts = counts[:1]
     rows = bench.measure(open_session, feed, counts, bench.Settings(runs, seconds, warmup, allow_throttled))
     session = opened[0]

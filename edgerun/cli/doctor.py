@@ -20,6 +20,7 @@ _PACKAGES = {
     "safetensors": "importing checkpoints (pip install 'edgerun[host]')",
     "ml_dtypes": "bfloat16 and 8-bit floats (pip install 'edgerun[host]')",
     "ziglang": "building stubs and the native library (pip install 'edgerun[host]')",
+    "wgpu": "GPUs (pip install 'edgerun[wgpu]')",
     "onnxruntime": "`verify --against onnxruntime` (pip install 'edgerun[bench]')",
     "PIL": "images as inputs (pip install pillow)",
 }
@@ -38,6 +39,7 @@ def command() -> tuple[Report, int]:
     rows += [_package(name, purpose) for name, purpose in _PACKAGES.items()]
     rows.append(_native())
     rows += _stubs()
+    rows += _adapters()
     for arch, tool in _QEMU.items():
         found = shutil.which(tool) or shutil.which(f"{tool}-static")
         rows.append(_row(tool, bool(found), found or "", f"running {arch} files here (apt install qemu-user)"))
@@ -74,6 +76,23 @@ def _native() -> dict[str, Any]:
         return _row("native runtime", True, str(library()._name), "the native backend on this machine")
     except (EdgerunError, ImportError, OSError) as e:
         return _row("native runtime", False, str(e), "the native backend on this machine")
+
+
+def _adapters() -> list[dict[str, Any]]:
+    """Every GPU that wgpu reports, and why it is or is not used."""
+    from edgerun.backends.wgpu import adapters
+    from edgerun.errors import BackendUnavailable
+
+    try:
+        found = adapters.listed()
+    except BackendUnavailable as e:
+        return [_row("GPU (wgpu)", False, str(e), "--backend wgpu")]
+    if not found:
+        return [_row("GPU (wgpu)", False, f"the system reports no adapter ({adapters.REMEDY})", "--backend wgpu")]
+    return [
+        _row(f"GPU {k}", not a.refusal, f"{a.name}, {a.kind}, {a.api}", a.refusal or "--backend wgpu can use it")
+        for k, a in enumerate(found)
+    ]
 
 
 def _stubs() -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -83,6 +84,35 @@ def common(function: Callable[..., Any], products: tuple[str, ...] = ()) -> Call
         return code
 
     return wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What runs a model, and the options of that backend."""
+
+    name: str
+    options: dict[str, Any]
+
+
+def backend_option(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--backend, one of `names` (the first is the default), and what belongs to it; the verb gets a Backend."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--backend", "chosen", type=click.Choice(names), default=names[0], help="What runs the model.")
+        @click.option(
+            "--split", is_flag=True, help="wgpu: compute nodes without a GPU kernel on the CPU, and list them."
+        )
+        @click.option("--allow-software-adapter", "software", is_flag=True, help="wgpu: also a GPU that is a program.")
+        @functools.wraps(function)
+        def wrapped(*args: Any, chosen: str, split: bool, software: bool, **kwargs: Any) -> Any:
+            if (split or software) and chosen != "wgpu":
+                raise UsageError("--split and --allow-software-adapter belong to --backend wgpu")
+            options = {"split": split, "allow_software": software} if chosen == "wgpu" else {}
+            return function(*args, backend=Backend(chosen, options), **kwargs)
+
+        return wrapped
+
+    return decorate
 
 
 def model_argument(function: Callable[..., Any]) -> Callable[..., Any]:

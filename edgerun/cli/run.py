@@ -9,14 +9,23 @@ from typing import Any
 
 import click
 
-from edgerun.cli.options import common, input_options, model_argument, parse_dims, parse_shapes, shape_options
+from edgerun.cli.options import (
+    Backend,
+    backend_option,
+    common,
+    input_options,
+    model_argument,
+    parse_dims,
+    parse_shapes,
+    shape_options,
+)
 from edgerun.errors import UsageError
 from edgerun.report import Column, Report, Table, plain
 
 
 @click.command("run")
 @model_argument
-@click.option("--backend", type=click.Choice(["auto", "native", "numpy"]), default="auto", help="What runs the model.")
+@backend_option("auto", "native", "numpy", "wgpu")
 @click.option("--threads", type=click.IntRange(1), default=1)
 @input_options
 @click.option("--stream", is_flag=True, help="Go on until standard input, which holds record after record, ends.")
@@ -27,7 +36,7 @@ from edgerun.report import Column, Report, Table, plain
 @common
 def command(
     model: str,
-    backend: str,
+    backend: Backend,
     threads: int,
     inputs: tuple[str, ...],
     seed: int,
@@ -65,7 +74,7 @@ def command(
         return _report(run_packed(model, "run", arguments))
     bound = parse_shapes(shapes)
     start = time.perf_counter()
-    session = load(model, backend, threads=threads, shapes=bound, dims=parse_dims(dims))
+    session = load(model, backend.name, threads=threads, shapes=bound, dims=parse_dims(dims), options=backend.options)
     load_ms = (time.perf_counter() - start) * 1e3
     first = True
     while first or (stream and more_on_standard_input()):

@@ -9,7 +9,16 @@ from typing import Any
 
 import click
 
-from edgerun.cli.options import common, input_options, model_argument, parse_dims, parse_shapes, shape_options
+from edgerun.cli.options import (
+    Backend,
+    backend_option,
+    common,
+    input_options,
+    model_argument,
+    parse_dims,
+    parse_shapes,
+    shape_options,
+)
 from edgerun.report import Column, Report, Table
 
 _SMALL = "{:.3g}".format
@@ -17,7 +26,7 @@ _SMALL = "{:.3g}".format
 
 @click.command("verify")
 @model_argument
-@click.option("--backend", type=click.Choice(["native", "numpy"]), default="native", help="What is to be verified.")
+@backend_option("native", "numpy", "wgpu")
 @click.option(
     "--against",
     type=click.Choice(["numpy", "onnxruntime"]),
@@ -37,7 +46,7 @@ _SMALL = "{:.3g}".format
 @common
 def command(
     model: str,
-    backend: str,
+    backend: Backend,
     against: str,
     rtol: float,
     atol: float,
@@ -71,10 +80,10 @@ def command(
     bound = parse_shapes(shapes)
     graph = load_graph(model, shapes=bound, dims=parse_dims(dims))
     tolerance = Tolerance(rtol, atol)
-    session = from_graph(graph, backend)
+    session = from_graph(graph, backend.name, **backend.options)
     arrays = read_inputs(session.inputs, inputs, shapes=bound, seed=seed, default="random")
     reference = _reference(model, graph, against)
-    document: dict[str, Any] = {"model": model, "backend": backend, "against": against}
+    document: dict[str, Any] = {"model": model, "backend": backend.name, "against": against}
     rows = _differences(session.run(arrays), reference(arrays), tolerance)
     document |= {"outputs": rows, "ok": all(r["ok"] for r in rows)}
     columns = [
@@ -84,7 +93,7 @@ def command(
     tables = [Table(rows, columns)]
 
     def run_piece(piece: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        return from_graph(piece, backend).run(feeds)
+        return from_graph(piece, backend.name, **backend.options).run(feeds)
 
     notes = []
     if layers:
@@ -101,7 +110,7 @@ def command(
         tables += _flow(graph, session, arrays, seed, document)
     if reduced is not None:
         notes.append(_reduce(graph, arrays, run_piece, tolerance, Path(reduced), force))
-    notes.append(f"{backend} {'agrees with' if document['ok'] else 'DIFFERS from'} {against}")
+    notes.append(f"{backend.name} {'agrees with' if document['ok'] else 'DIFFERS from'} {against}")
     return Report(document, tables, notes), 0 if document["ok"] else 1
 
 

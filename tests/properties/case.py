@@ -62,11 +62,11 @@ def check(name: str, case: Case, *, oracle: bool, symbolic: bool) -> tuple[bool,
         _hide_sizes(hidden, case.sized)
         free = import_model(hidden)
         ops |= {n.op for n in _nodes(free)}
-        _compare_values(case, _check_rules(free, case.feeds), results)
+        compare_values(case, _check_rules(free, case.feeds), results)
         free.symbols.update({s: (0, size + ROOM) for s, size in _sizes(free, case.feeds).items()})
         ran = _check_native(free, case, results)
     if oracle and not case.no_oracle:
-        _compare_values(case, results, _reference(case))
+        compare_values(case, results, _reference(case))
     ran = _check_native(graph, case, results) or ran
     return name in ops, name in ops and ran
 
@@ -78,7 +78,7 @@ def _check_native(graph: Graph, case: Case, results: Sequence[Any]) -> bool:
     except UnsupportedError:
         return False
     found = native.run({k: case.feeds[k] for k in graph.inputs})
-    _compare_values(case, [found[o] for o in graph.outputs], results)
+    compare_values(case, [found[o] for o in graph.outputs], results)
     return True
 
 
@@ -171,7 +171,7 @@ def _reference(case: Case) -> list[Any]:
     return session.run(None, {p.name: case.feeds[p.name] for p in case.model.graph.input})
 
 
-def _compare_values(case: Case, actual: Sequence[Any], expected: Sequence[Any]) -> None:
+def compare_values(case: Case, actual: Sequence[Any], expected: Sequence[Any]) -> None:
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
         if isinstance(e, list) and e and isinstance(e[0], np.ndarray):

@@ -88,14 +88,21 @@ def fits(tensor: Tensor) -> bool:
 
 
 Lower = Callable[[Node, "Lowering"], None]
-_LOWERINGS: dict[str, Lower] = {}
+LOWERINGS: dict[str, Lower] = {}
+"""Core op -> its lowering; complete after `load_all`."""
+
+
+def load_all() -> None:
+    """Import every family, which registers its lowerings."""
+    for family in FAMILIES:
+        importlib.import_module(f"edgerun.backends.gpu.ops.{family}")
 
 
 def lowers(op: str) -> Callable[[Lower], Lower]:
     """Registers the lowering of a core op."""
 
     def register(function: Lower) -> Lower:
-        _LOWERINGS[op] = function
+        LOWERINGS[op] = function
         return function
 
     return register
@@ -117,8 +124,7 @@ class Lowering:
     """The state while a graph is lowered; what lowering functions call."""
 
     def __init__(self, graph: Graph, *, split: bool) -> None:
-        for family in FAMILIES:
-            importlib.import_module(f"edgerun.backends.gpu.ops.{family}")
+        load_all()
         self.graph = graph
         self.split = split
         self.out = Lowered([], {}, {}, {}, {})
@@ -151,9 +157,9 @@ class Lowering:
             for name in (*node.inputs, *captured(node), *node.outputs):
                 if name:
                     self._check(name)
-            if node.op not in _LOWERINGS:
+            if node.op not in LOWERINGS:
                 raise UnsupportedError(f"{node.op} has no GPU kernel")
-            _LOWERINGS[node.op](node, self)
+            LOWERINGS[node.op](node, self)
         except UnsupportedError as e:
             del self.out.steps[before:]
             self.out.refused[node.name] = e.message

@@ -1,15 +1,18 @@
 """Which GPU is used, and why not another.
 
 A driver can pretend: without a GPU, Vulkan's lavapipe and OpenGL's llvmpipe compute on the CPU, slower than the native
-backend does. Such adapters are never chosen unless asked for. OpenGL adapters are left out altogether.
+backend does. Such adapters are never chosen unless asked for, and OpenGL is not asked at all.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,7 @@ from edgerun.errors import BackendUnavailable
 PROBE_SECONDS = 20
 """A loader or driver that hangs is given up after this time."""
 REMEDY = "install the GPU's Vulkan driver, or use --backend native"
+INSTANCES = {"darwin": ("Metal",), "win32": ("DX12", "Vulkan")}
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 3}
 
 
@@ -62,6 +66,19 @@ def listed(*, allow_software: bool = False) -> list[Adapter]:
     return [judge(*row, allow_software=allow_software) for row in rows]
 
 
+@functools.cache
+def _instance() -> Any:
+    """The package wgpu, which asks for adapters of Vulkan, Metal or Direct3D 12 alone."""
+    import wgpu
+    from wgpu.backends.wgpu_native.extras import set_instance_extras
+
+    # Without a display the window-system part of a driver complains on standard error when this is not set.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    set_instance_extras(backends=INSTANCES.get(sys.platform, ("Vulkan",)))
+    return wgpu.gpu
+
+
+@functools.cache
 def choose(*, allow_software: bool = False) -> Any:
     """The best usable adapter (wgpu.GPUAdapter): discrete, then integrated, then virtual, then software.
 
@@ -73,9 +90,7 @@ def choose(*, allow_software: bool = False) -> Any:
         reasons = "; ".join(f"{a.name} ({a.api}): {a.refusal}" for a in found) or "the system reports no adapter"
         raise BackendUnavailable(f"there is no GPU that wgpu can use: {reasons}", hint=REMEDY)
     best = min(usable, key=lambda a: _ORDER.get(a.kind, 4))
-    import wgpu
-
-    for adapter in wgpu.gpu.enumerate_adapters_sync():
+    for adapter in _instance().enumerate_adapters_sync():
         info = adapter.info
         if (info["device"], info["adapter_type"], info["backend_type"]) == (best.name, best.kind, best.api):
             return adapter
@@ -84,10 +99,8 @@ def choose(*, allow_software: bool = False) -> Any:
 
 def main() -> None:
     """The child: one line of JSON, a list of [name, type, API, driver]."""
-    import wgpu
-
     rows = []
-    for adapter in wgpu.gpu.enumerate_adapters_sync():
+    for adapter in _instance().enumerate_adapters_sync():
         info = adapter.info
         rows.append([info["device"], info["adapter_type"], info["backend_type"], info.get("description", "")])
     print(json.dumps(rows))

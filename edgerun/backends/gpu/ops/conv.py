@@ -118,7 +118,9 @@ def conv_transpose(node: Node, cx: Lowering) -> None:
     lines = [coordinates(cx.shape(out)), "  var v: f32 = 0.0;", f"  let n = c{spatial + 1};"]
     lines.append(f"  let first = (n / {per_output}u) * {per_group}u; let o = n % {per_output}u;")
     lines.append(f"  for (var tap: u32 = 0u; tap < {taps}u; tap = tap + 1u) {{")
-    rest, inside, names = "tap", [], []
+    rest = "tap"
+    inside: list[str] = []
+    names: list[str] = []
     for axis in reversed(range(spatial)):
         step, dilation, before = attrs["strides"][axis], attrs["dilations"][axis], attrs["pads"][axis]
         lines.append(

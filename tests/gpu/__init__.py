@@ -1,0 +1,1 @@
+"""The GPU backends, on a software adapter where there is no GPU."""
