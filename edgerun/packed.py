@@ -1,6 +1,9 @@
 """The packed file: stub executable, padding, plan, footer. docs/packed-file-format.md is the specification.
 
 stub (ELF) | zeros up to a page boundary | plan | footer (64 bytes)
+
+A file of engine "python" has a bundle where the plan may be, and between that and the footer PyInstaller's archive: its
+bootloader looks for the archive from the end of the file.
 """
 
 from __future__ import annotations
@@ -32,21 +35,24 @@ class Footer:
     plan_offset: int
     plan_bytes: int
     header_checksum: int
-    """FNV-1a of the plan's 128-byte header."""
+    """FNV-1a of the plan's 128-byte header (of a bundle: of its first 128 bytes)."""
     stub_bytes: int
+    archive_bytes: int = 0
+    """Between the plan and the footer; 0 for engine native."""
 
     def encode(self) -> bytes:
         """The bytes to write."""
         code = ARCH_CODES[self.arch]
         head = _LAYOUT.pack(
-            MAGIC, VERSION, code, self.plan_offset, self.plan_bytes, self.header_checksum, self.stub_bytes, 0, 0
-        )[:-8]
+            MAGIC, VERSION, code, self.plan_offset, self.plan_bytes, self.header_checksum, self.stub_bytes,
+            self.archive_bytes, 0,
+        )[:-8]  # fmt: skip
         return head + struct.pack("<Q", fnv1a(head))
 
     @staticmethod
     def decode(data: bytes, file_bytes: int, origin: str = "file") -> Footer:
         """Read and check a footer of a file of `file_bytes`. Raises FileFormatError."""
-        magic, version, code, offset, size, header, stub, _, checksum = _LAYOUT.unpack(data)
+        magic, version, code, offset, size, header, stub, archive, checksum = _LAYOUT.unpack(data)
         if magic != MAGIC:
             raise FileFormatError(
                 f"{origin} is an executable without a model", hint="pack it again, and do not strip it"
@@ -64,10 +70,10 @@ class Footer:
             offset % PAGES[names[code]]
             or offset < stub
             or size < HEADER.size
-            or offset + size + FOOTER_BYTES != file_bytes
+            or offset + size + archive + FOOTER_BYTES != file_bytes
         ):
             raise FileFormatError(f"the footer of {origin} does not fit its size", hint="copy it again")
-        return Footer(names[code], offset, size, header, stub)
+        return Footer(names[code], offset, size, header, stub, archive)
 
 
 def padding(stub_bytes: int, arch: str) -> int:
@@ -75,11 +81,11 @@ def padding(stub_bytes: int, arch: str) -> int:
     return -stub_bytes % PAGES[arch]
 
 
-def assemble(stub: bytes, plan: bytes, arch: str) -> list[bytes]:
+def assemble(stub: bytes, plan: bytes, arch: str, archive: bytes = b"") -> list[bytes]:
     """The pieces of a packed file, in order."""
     offset = len(stub) + padding(len(stub), arch)
-    footer = Footer(arch, offset, len(plan), fnv1a(plan[: HEADER.size]), len(stub))
-    return [stub, bytes(offset - len(stub)), plan, footer.encode()]
+    footer = Footer(arch, offset, len(plan), fnv1a(plan[: HEADER.size]), len(stub), len(archive))
+    return [stub, bytes(offset - len(stub)), plan, archive, footer.encode()]
 
 
 def read_footer(path: str | os.PathLike[str]) -> Footer:

@@ -93,6 +93,9 @@ def _read(port: PortInfo, source: str, shape: Sequence[int] | None, seed: int) -
             return _check(port, np.load(source, allow_pickle=False))
         if suffix == ".npz":
             return _check(port, _member(np.load(source, allow_pickle=False), port.name, source))
+        if suffix == ".txt" and port.dtype is DType.STRING:
+            lines = np.array(Path(source).read_text(encoding="utf-8").splitlines(), object)
+            return lines.reshape(shape or _text_shape(port, len(lines)))
         if suffix in (".raw", ".bin"):
             return _raw(port, Path(source).read_bytes(), _fixed_shape(port, shape))
     except OSError as e:
@@ -127,6 +130,12 @@ def _raw(port: PortInfo, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
     if len(data) != want:
         raise UsageError(f"input {port} takes {want} bytes, the file holds {len(data)}")
     return np.frombuffer(data, port.dtype.numpy).reshape(shape)
+
+
+def _text_shape(port: PortInfo, count: int) -> tuple[int, ...]:
+    """The shape of an input read from `count` lines: its own, with one free dimension taking what is left."""
+    dims = [d if isinstance(d, int) else -1 for d in port.shape or (-1,)]
+    return tuple(dims) if dims.count(-1) <= 1 else (*(1 for _ in dims[1:]), count)
 
 
 def _fixed_shape(port: PortInfo, shape: Sequence[int] | None) -> tuple[int, ...]:

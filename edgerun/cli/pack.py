@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,6 +20,12 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--max-ram", type=SizeType(), help="Budget of the peak resident memory, such as 80MB.")
 @click.option("--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="Threads that the RAM prediction assumes.")
+@click.option("--engine", type=click.Choice(["native", "python"]), default="native", help="What is in the file.")
+@click.option("--backend", type=click.Choice(["auto", "native", "numpy"]), default="auto", help="Engine python only.")
+@click.option("--with", "script", type=click.Path(exists=True, dir_okay=False), help="Engine python: a script around.")
+@click.option(
+    "--python-root", type=click.Path(exists=True, file_okay=False), help="Engine python: the target's CPython."
+)
 @click.option("--golden", type=click.Path(exists=True, dir_okay=False), help="Inputs (and outputs) for selftest, .npz.")
 @click.option("--no-golden", is_flag=True, help="Store no golden vectors: selftest then checks the weights only.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
@@ -34,6 +41,10 @@ def command(
     max_ram: int | None,
     max_latency: float | None,
     threads: int,
+    engine: str,
+    backend: str,
+    script: str | None,
+    python_root: str | None,
     golden: str | None,
     no_golden: bool,
     seed: int,
@@ -49,6 +60,9 @@ def command(
     $ edgerun pack model.onnx --target aarch64
     $ edgerun pack model.onnx --target rpi4 --max-size 24MB --max-ram 80MB -o model
     $ edgerun pack model.onnx --target rpi4 --format lib -o libmodel
+
+    Engine python puts CPython and NumPy beside the native kernels, for models with ops that have none (strings), and
+    for Python code before and after the model (--with): docs/python-engine.md.
 
     On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
     written. For this machine the latency is measured; for a board with a known clock it is estimated from its profile,
@@ -68,6 +82,10 @@ def command(
 
     board = load(target)
     web = board.arch == "wasm32"
+    if engine == "native" and (script or python_root or backend == "numpy"):
+        raise UsageError("--with, --python-root and --backend numpy need --engine python")
+    if engine == "python" and (product or web):
+        raise UsageError("engine python makes executables only", hint="leave --format lib or --engine python out")
     if (product or web) and max_latency is not None:
         raise UsageError("--max-latency measures an executable", hint="leave it out, or choose another product")
     suffix = "-lib" if product and not web else ""
@@ -80,7 +98,14 @@ def command(
     choices = {"winograd": False} if no_winograd else None
     options = Options(threads, not (no_golden or product or web), Path(golden) if golden else None, seed, choices)
     with stage(f"packing for {board.name}"):
-        make = pack_wasm if web else pack_library if product else pack
+        make: Any = pack_wasm if web else pack_library if product else pack
+        if engine == "python":
+            from edgerun_packaging.freeze.build import PythonOptions, freeze
+
+            python = PythonOptions(
+                backend, Path(script) if script else None, Path(python_root) if python_root else None
+            )
+            make = partial(freeze, python=python)
         packed = make(graph, board, path, source=Path(model), budgets=budgets, options=options, force=force)
     document = packed.as_dict()
     size = [Column("part", left=True), Column("bytes", size_text)]

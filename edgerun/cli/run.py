@@ -65,9 +65,11 @@ def command(
     from edgerun.session import load
 
     _check(inputs, stream, output, output_dir)
-    if is_packed(model) and read_footer(model).arch != host_arch():
+    if is_packed(model) and ((footer := read_footer(model)).arch != host_arch() or footer.archive_bytes):
         if stream or output:
-            raise UsageError("--stream and --output are not for other architectures", hint="run the file on its board")
+            raise UsageError(
+                "--stream and --output are for files of engine native of this architecture", hint="call the file itself"
+            )
         arguments = [w for i in inputs for w in ("--input", i)] + [w for s in shapes for w in ("--shape", s)]
         arguments += ["--seed", str(seed), "--threads", str(threads)] + (["--force"] if force else [])
         arguments += ["--output-dir", output_dir] if output_dir else []

@@ -94,6 +94,12 @@ def tolerance(array: np.ndarray, rounded: bool = False) -> tuple[float, float]:
     return unit * scale + 1e-7, 10 * unit
 
 
+def inputs_of(graph: Graph, seed: int = 0, file: Path | None = None) -> dict[str, np.ndarray]:
+    """Golden inputs by name, drawn or of an .npz; errors as for `make`."""
+    given = _load(file) if file is not None else {}
+    return {name: _input(graph, name, given, seed + i) for i, name in enumerate(graph.feeds)}
+
+
 def _load(file: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(file, allow_pickle=False) as archive:

@@ -258,6 +258,29 @@ def build_wasm_model(arch: str, out: Path) -> None:
     link(target(arch), objects(target(arch), sorted(LIBRARY.glob("*.c"))), out, flags)
 
 
+def build_plain_library(arch: str, source: Path, out: Path, soname: str) -> None:
+    """A shared library of one C source that has nothing to do with the runtime, for glibc 2.17 and newer."""
+    to = glibc_target(arch)
+    flags = ["-O3", "-fno-sanitize=all", "-fPIC", "-shared", "-s", f"-Wl,-soname,{soname}", *_LINK_HARDENING]
+    link(to, [source], out, flags)
+
+
+def build_plain_executable(arch: str, sources: Sequence[Path], out: Path) -> None:
+    """A dynamic executable of C sources that have nothing to do with the runtime, for glibc 2.17 and newer."""
+    flags = [
+        "-std=c11",
+        "-Oz",
+        "-fno-sanitize=all",
+        "-Wall",
+        "-Wextra",
+        "-s",
+        "-Wl,--gc-sections",
+        *_LINK_HARDENING,
+        "-ldl",
+    ]
+    link(glibc_target(arch), sources, out, flags)
+
+
 def library_name(arch: str) -> str:
     """File name of the shared library for an architecture."""
     return f"libedgerun-{arch}.so"
