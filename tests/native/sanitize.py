@@ -59,14 +59,23 @@ def shipped_fuzzer(out: Path) -> None:
 
 def gcc_fuzzer(out: Path) -> None:
     """The plan fuzzer with one kernel under gcc's address and undefined behaviour sanitizers."""
-    sources = [*zig.runtime_sources(), CSRC / "isa.c", *_sources("fuzz_plan.c")]
+    _sanitized([*zig.runtime_sources(), *_sources("fuzz_plan.c")], out)
+
+
+def gcc_launcher(out: Path) -> None:
+    """The launcher with one kernel under the same sanitizers: a stub, but for being dynamic."""
+    _sanitized([*zig.runtime_sources(), *sorted(zig.LAUNCHER.glob("*.c"))], out)
+
+
+def _sanitized(sources: Sequence[Path], out: Path) -> None:
     baseline = next(iter(zig.levels()[host_arch()]))
     flags = [
-        "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DER_ONLY_BASELINE",
-        "-DER_BASELINE_CHECKS", f"-DER_ISA={baseline.symbol}", f'-DER_ISA_NAME="{baseline.name}"',
+        "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE=", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+        "-DER_ONLY_BASELINE", "-DER_BASELINE_CHECKS", f"-DER_ISA={baseline.symbol}", f'-DER_ISA_NAME="{baseline.name}"',
         '-DER_KERNEL_SOURCES="copy_kernels.c"', '-DER_KERNEL_TABLE="copy_kernels.def"', f"-I{CSRC}", f"-I{SOURCES}",
     ]  # fmt: skip
-    subprocess.run(["gcc", *flags, *map(str, sources), "-o", str(out), "-lpthread", "-lm"], check=True)
+    files = [*sources, CSRC / "isa.c"]
+    subprocess.run(["gcc", *flags, *map(str, files), "-o", str(out), "-lpthread", "-lm"], check=True)
 
 
 def copy_plans(folder: Path) -> list[Path]:

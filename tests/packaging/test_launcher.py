@@ -23,7 +23,7 @@ from edgerun.packed import assemble, map_plan, read_footer
 from edgerun.plan import PlanReader
 from edgerun.plan.layout import fnv1a
 from edgerun.samples import random_values
-from tests.packaging.conftest import HOST, call
+from tests.packaging.conftest import HOST, call, emulator
 
 CLEAN_EXITS = {0, 1, 2, 3, 5}
 
@@ -176,6 +176,26 @@ def test_bench_and_run_under_emulation(packed: Callable[[str], Path], arch: str)
     document = _json(call(packed(arch), "run", "--input", "random", *image, "--json", arch=arch))
     assert _values(document).sum() == pytest.approx(1, abs=1e-4)
     assert _json(call(packed(arch), "bench", "--runs", "2", "--threads", "1", *image, "--json", arch=arch))["rows"]
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a53", "cortex-a72", "max"])
+def test_every_verb_on_every_core(packed: Callable[[str], Path], tmp_path: Path, cpu: str) -> None:
+    """Old cores without dot products, and one with everything that qemu knows."""
+    path, prefix = packed("aarch64"), emulator("aarch64")
+    command = [*prefix, *(["-cpu", cpu] if prefix else []), str(path)]
+    image = ["--shape", "image=1,1,8,8"]
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((1, 1, 8, 8), np.float32))
+    for words in (
+        ["info", "--json"],
+        ["selftest"],
+        ["run", "--input", "random", *image, "--output", str(tmp_path / "o.npz")],
+        ["run", "--stream", "--input", "-", "--output", "raw:-"],
+        ["bench", "--runs", "2", "--threads", "1", "--layers", *image],
+    ):
+        done = subprocess.run([*command, *words], input=stream.getvalue() * 2, capture_output=True, timeout=60)
+        assert done.returncode == 0, (words, done.stderr)
+    assert np.load(tmp_path / "o.npz")["probabilities"].sum() == pytest.approx(1, abs=1e-4)
 
 
 def _changed(model: Path, path: Path, change: Callable[[bytearray], None]) -> Path:

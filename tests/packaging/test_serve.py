@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.dtypes import DType
 from edgerun.graph import Graph
 from edgerun.samples import random_values
-from tests.packaging.conftest import call
+from tests.packaging.conftest import call, emulator
 
 NPY, JSON = "application/x-npy", "application/json"
 POST = b"POST /infer HTTP/1.1\r\nContent-Type: application/x-npy\r\n"
@@ -33,8 +33,8 @@ A, B, N = random_values(DType.F32, (2, 3), 1), random_values(DType.F32, (3, 2), 
 class Server:
     """A packed file that serves on a free port."""
 
-    def __init__(self, path: Path, *words: str) -> None:
-        command = [str(path), "serve", "--listen", "0", *words]
+    def __init__(self, path: Path, *words: str, prefix: Sequence[str] = ()) -> None:
+        command = [*prefix, str(path), "serve", "--listen", "0", *words]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         first = self.process.stderr.readline()
@@ -352,6 +352,17 @@ def test_a_request_in_progress_is_answered_before_the_end(mixed: Path) -> None:
 def test_wrong_options(mixed: Path, words: list[str], code: int, message: str) -> None:
     done = call(mixed, "serve", *words)
     assert done.returncode == code and message in done.stderr.decode()
+
+
+@pytest.mark.parametrize("arch", ["aarch64", "armv7", "riscv64"])
+def test_under_emulation(packed: Callable[[str], Path], digits: Graph, arch: str) -> None:
+    server = Server(packed(arch), prefix=emulator(arch))
+    image = random_values(DType.F32, (2, 1, 8, 8), 3)
+    status, _, answer = server.request("POST", "/infer", document(entry("image", image)), Content_Type=JSON, Accept=NPY)
+    assert status == 200
+    want = NumpyExecutor(digits).run({"image": image})["probabilities"]
+    np.testing.assert_allclose(np.load(io.BytesIO(answer)), want, rtol=1e-4, atol=1e-6)
+    assert server.stop() == 0
 
 
 def test_a_port_in_use(mixed_server: Server, mixed: Path) -> None:
