@@ -48,6 +48,8 @@ FLAGS = (
 _LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops")}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
 _SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
+# The launcher waits for files, clients and kernels.
+_SMALL_LAUNCHER = ("-Os",)
 _LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
 
 
@@ -172,7 +174,9 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
         arguments = [f"-mcpu={level.cpu}", *defines, *tuning, str(CSRC / "isa.c")]
         jobs.append((kernels, arguments))
     for source in [*runtime_sources(), *extra]:
-        jobs.append((headers + _folder_digest(source.parent, skip="kernels"), [f"-mcpu={weakest}", str(source)]))
+        small = _SMALL_LAUNCHER if source.parent == LAUNCHER else ()
+        arguments = [f"-mcpu={weakest}", *small, str(source)]
+        jobs.append((headers + _folder_digest(source.parent, skip="kernels"), arguments))
     common = ["-target", to.triple, *FLAGS, *to.flags, *flags, f"-I{CSRC}", "-c"]
 
     def compile_one(job: tuple[str, list[str]]) -> Path:
