@@ -64,7 +64,7 @@ def command(
     Engine python puts CPython and NumPy beside the native kernels, for models with ops that have none (strings), and
     for Python code before and after the model (--with): docs/python-engine.md.
 
-    On the board: ./model info | run | bench | selftest. Exit status 1 when a budget is not kept; then nothing is
+    On the board: ./model info, run, bench, selftest, serve. Exit status 1 when a budget is not kept; then nothing is
     written. For this machine the latency is measured; for a board with a known clock it is estimated from its profile,
     and `./model bench` checks it there. --format lib makes a folder with a shared and a static C
     library of the model and their header, --target wasm32 one with a WebAssembly module and a page that runs it.
