@@ -2,6 +2,7 @@
 # make test    the complete tests        make lint    ruff and mypy
 # make stubs   the static executables that plans are appended to, for all architectures
 # make bench   speed beside onnxruntime, interleaved: the example, and the models in $EDGERUN_CORPUS
+# make fuzz    ten minutes of mutated plans against the validator, under guard pages; the pool under TSan
 # make wheel   dist/*.whl with the stubs inside
 #
 # Needs Debian or Ubuntu with Python 3.11 or newer. Everything is installed into .venv; stamp files in it keep repeated
@@ -17,7 +18,7 @@ RUN := $(BIN)/python
 STUBS := packaging/edgerun_packaging/stubs
 SOURCES := $(shell find edgerun/backends/native/csrc packaging/edgerun_packaging -name '*.[ch]' -o -name '*.def' -o -name 'zig.py')
 
-.PHONY: help setup demo test lint format stubs bench wheel clean
+.PHONY: help setup demo test lint format stubs bench fuzz wheel clean
 help:
 	@sed -n 's/^# \?//p' Makefile | sed '/^$$/q'
 
@@ -51,6 +52,11 @@ format: $(VENV)/installed
 
 bench: $(VENV)/stubs
 	$(RUN) -m benchmarks.compare --peers edgerun,onnxruntime --threads 1,2
+
+FUZZ_SECONDS ?= 300
+fuzz: $(VENV)/installed
+	$(RUN) -m tests.native.sanitize fuzz $(FUZZ_SECONDS)
+	$(RUN) -m tests.native.sanitize pool
 
 wheel: $(VENV)/stubs
 	$(RUN) -m edgerun_packaging.zig host

@@ -18,9 +18,9 @@ import numpy as np
 
 from edgerun.backends.native.binding import host_arch
 from edgerun.backends.native.table import CSRC
-from edgerun.dims import symbol
+from edgerun.dims import minimum, symbol
 from edgerun.dtypes import DType
-from edgerun.plan import Plan, PlanNode, PlanTensor, Space, SymbolBounds, Weight, write
+from edgerun.plan import Plan, PlanNode, PlanTensor, Space, SymbolBounds, SymbolPlace, Weight, write
 from edgerun_packaging import zig
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -144,8 +144,30 @@ def copy_plans(folder: Path) -> list[Path]:
         outputs=[(5, "y")],
         arena_bytes=320,
     )
+    kept, rows = symbol("kept"), symbol("rows")
+    sized = Plan(
+        arch,
+        symbols=[SymbolBounds("N", 0, 9), SymbolBounds("kept", 0, 6), SymbolBounds("rows", 0, 3)],
+        tensors=[
+            PlanTensor("x", f32, (n, 6), Space.ARENA, 0, 216),
+            PlanTensor("sizes", DType.I64, (2,), Space.ARENA, 256, 16),
+            PlanTensor("flag", DType.BOOL, (), Space.ARENA, 320, 1),
+            PlanTensor("a", f32, (rows, kept), Space.ARENA, 384, 72),
+            PlanTensor("b", f32, (rows * kept,), Space.ARENA, 512, 72),
+        ],
+        nodes=[
+            PlanNode("bind_sizes", (1,), (), (1, 2, SymbolPlace("kept"), SymbolPlace("rows")), "sizes"),
+            PlanNode("expect", (), (), (minimum(rows, n), rows), "fits"),
+            PlanNode("skip_unless", (2,), (), (1, 1), "guard"),
+            PlanNode("copy_nd", (0,), (3,), (2, 0, rows, 6, kept, 1), "cut"),
+            PlanNode("copy_bytes", (3,), (4,), (), "flat"),
+        ],
+        inputs=[(0, "x"), (1, "sizes"), (2, "flag")],
+        outputs=[(4, "b")],
+        arena_bytes=640,
+    )
     paths = []
-    for name, plan in (("fixed", fixed), ("free", free), ("branches", branches)):
+    for name, plan in (("fixed", fixed), ("free", free), ("branches", branches), ("sized", sized)):
         path = folder / f"{name}.plan"
         path.write_bytes(write(plan))
         paths.append(path)

@@ -9,12 +9,12 @@ SHARDS = 8
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-@pytest.mark.parametrize("backend", ["numpy"])
+@pytest.mark.parametrize("backend", ["numpy", "native"])
 def test_cases_end_as_the_ledger_says(backend: str, shard: int):
     entries = ledger.load()
     surprises = []
     for case in inference_cases()[shard::SHARDS]:
-        verdict = judge.run(case, backend)
+        verdict = judge.run(case, backend, limit=120.0)
         expected = ledger.expected(case.name, backend, entries)
         if not ledger.agrees(verdict.status, expected):
             surprises.append(f"{case.name}: {verdict.status}, the ledger says {expected}: {verdict.message[:300]}")
