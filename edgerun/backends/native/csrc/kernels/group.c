@@ -229,6 +229,12 @@ MG_INLINE mg_acc mg_add(mg_acc s, mg_codes w, int32_t a) {
 }
 MG_INLINE er_w mg_sums(mg_acc s) { return __builtin_convertvector(s, er_w); }
 #endif
+/* Loops over the vectors of a block, where each is a few instructions. */
+#if defined(__AVX2__) || defined(__ARM_NEON)
+#define MG_UNROLL _Pragma("GCC unroll 4")
+#else
+#define MG_UNROLL
+#endif
 #if !MG_SIGNED
 MG_INLINE mg_codes mg_flip(mg_codes c) { return c; }
 #endif
@@ -241,26 +247,33 @@ MG_INLINE void mg_tile(const mg_plan *p, const int mr, const int bits, const int
   const int numbers = p->wide ? 64 : 32; /* bytes of 16 */
   /* What codes are short of: 8-bit codes that are signed already have their zero point. */
   const float zero = bits == 8 ? (MG_SIGNED ? 0.0f : 128.0f) : 8.0f, flipped = bits == 8 && MG_SIGNED ? 128.0f : 0.0f;
+MG_UNROLL
   for (int r = 0; r < mr; r++) y[r] = er_splat_w(0);
   for (int64_t b = 0; b < p->blocks; b++, w += p->block_bytes) {
     mg_acc s[MG_MR];
     const uint8_t *after = w + MG_ROWS * MG_BLOCK * bits / 8;
     er_w d = mg_numbers(after, p->wide);
-    for (int o = 0; o < 320; o += 64) __builtin_prefetch(w + 4 * 320 + o);
+MG_UNROLL
+    for (int o = 0; o < 256; o += 64) __builtin_prefetch(w + 4 * 320 + o);
+MG_UNROLL
     for (int r = 0; r < mr; r++) s[r] = mg_zero();
+MG_UNROLL
     for (int g = 0; g < bits; g++) { /* 4 or 8 vectors of codes */
       mg_codes v = mg_load(w + 64 * g);
       if (bits == 8) {
         v = mg_flip(v);
+MG_UNROLL
         for (int r = 0; r < mr; r++) s[r] = mg_add(s[r], v, mg_word(q + r * p->k + b * 32 + 4 * g));
       } else {
         mg_codes low = mg_low(v), high = mg_high(v);
+MG_UNROLL
         for (int r = 0; r < mr; r++) {
           s[r] = mg_add(s[r], low, mg_word(q + r * p->k + b * 32 + 4 * g));
           s[r] = mg_add(s[r], high, mg_word(q + r * p->k + b * 32 + 16 + 4 * g));
         }
       }
       if (halves && g % 4 == 3) {
+MG_UNROLL
         for (int r = 0; r < mr; r++) {
           y[r] += mg_sums(s[r]) * (d * scale[r * p->blocks + b]) - d * (zero * sum[2 * (r * p->blocks + b) + g / 4]);
           s[r] = mg_zero();
@@ -270,6 +283,7 @@ MG_INLINE void mg_tile(const mg_plan *p, const int mr, const int bits, const int
     }
     if (halves) continue;
     er_w m = p->minima ? mg_numbers(after + numbers, p->wide) + d * flipped : d * -zero;
+MG_UNROLL
     for (int r = 0; r < mr; r++) {
       const float *both = sum + 2 * (r * p->blocks + b);
       y[r] += mg_sums(s[r]) * (d * scale[r * p->blocks + b]) + m * (both[0] + both[1]);
