@@ -138,6 +138,10 @@ def load(
     """
     path = Path(path)
     if not path.is_dir() and _head(path).startswith((b"EDGEPLAN", b"\x7fELF")):
+        if context is not None:
+            raise UsageError(
+                f"{path}: the context was fixed when it was converted", hint="convert again with --context"
+            )
         from edgerun.backends.native.backend import open_plan
 
         return open_plan(path, threads=threads)
@@ -163,6 +167,10 @@ def load_graph(
         from edgerun import bundle
 
         graph = bundle.load(path)
+        if context is not None:
+            raise UsageError(
+                f"{path}: the context was fixed when it was converted", hint="convert again with --context"
+            )
         if shapes or dims:
             graph = host("edgerun_converters.passes.bind", "bind")(graph, shapes or {}, dims or {})
         return graph
@@ -174,6 +182,8 @@ def load_graph(
     if path.is_dir() or path.suffix in CHECKPOINTS:
         load_checkpoint = host("edgerun_converters.checkpoints.load", "import_checkpoint")
         graph = load_checkpoint(path, shapes=shapes or {}, dims=dims or {}, options={"context": context})
+    elif context is not None:
+        raise UsageError(f"{path} is no checkpoint of a language model: it has no context")
     elif path.suffix in (".onnx", ".pb", ".ort"):
         graph = host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
     else:

@@ -84,6 +84,9 @@ def test_the_command(tmp_path):
     assert shown.exit_code == 0 and "text 5 tokens" in shown.stderr
     told = json.loads(run(cli, ["generate", str(tmp_path / "m.edge"), "The quick", "-n", "5", "--json"]).stdout)
     assert told["text"] + "\n" == shown.stdout and told["tokens"] == 5 and told["prompt_tokens"] > 1
+    for model in (tmp_path / "m.edge", "examples/digits/digits.onnx"):
+        late = run(cli, ["generate", str(model), "hi", "--context", "9"])
+        assert isinstance(late.exception, UsageError) and "context" in str(late.exception)
     chat = run(cli, ["generate", str(tmp_path / "m.edge"), "hi", "--chat"])
     assert isinstance(chat.exception, UsageError)
 
