@@ -46,7 +46,7 @@ def command(file: Path, options: Options, started: float) -> int:
         rows.append(head | summarise(samples) | clock.result(allow_throttled=options.allow_throttled))
         if options.layers and i + 1 == len(counts):
             layers = model.profile(hooks.prepare(arrays), min(options.runs or 20, 20))
-        if model.backend == "numpy":
+        if model.backend != "native":
             break
     return _report(model, rows, layers, options)
 

@@ -19,7 +19,7 @@ def open_file(file: Path, options: Options, threads: int | None = None) -> tuple
     """The model of this file and the user's script. `threads` None: what --threads says, else one per big core."""
     if threads is None:
         threads = count(options.threads, "--threads", 1, 1024) if options.threads else 0
-    model = open_model(file, threads=threads, isa=options.isa)
+    model = open_model(file, threads=threads, isa=options.isa, allow_software=options.allow_software_adapter)
     if not options.no_memory_check:
         _check_memory(model)
     return model, Hooks.load(bool(model.manifest.get("script")))

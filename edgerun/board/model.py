@@ -10,10 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from edgerun import bundle
+from edgerun.errors import UsageError
 from edgerun.packed import map_plan
 from edgerun.session import PortInfo
 
 PLAN_MAGIC = b"EDGEPLAN"
+META = "packed"
+"""Key of the manifest among a bundle's meta data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,17 @@ class BoardModel(Protocol):
         """A sentence about the first layer outside its tolerance, or None when no layer is stored or wrong."""
 
 
-def open_model(path: Path, *, threads: int = 0, isa: str | None = None) -> BoardModel:
-    """The model of a packed file. Raises FileFormatError, UnsupportedError, UsageError."""
+def open_model(path: Path, *, threads: int = 0, isa: str | None = None, allow_software: bool = False) -> BoardModel:
+    """The model of a packed file. `allow_software`: whether a GPU may be a program on the CPU (wgpu).
+
+    Raises FileFormatError, UnsupportedError, UsageError, and BackendUnavailable without a GPU.
+    """
     payload = map_plan(path)
-    name = "native" if payload[:8] == PLAN_MAGIC else "numpy"
-    opener = importlib.import_module(f"edgerun.board.{name}_model")
-    return opener.open_payload(payload, threads, isa)
+    if payload[:8] == PLAN_MAGIC:
+        return importlib.import_module("edgerun.board.native_model").open_payload(payload, threads, isa)
+    if isa is not None:
+        raise UsageError("this model does not run on the native kernels, which alone have --isa levels")
+    graph = bundle.from_buffer(payload, "the model in this file", validate=False)
+    if (graph.meta.get(META) or {}).get("backend") == "wgpu":
+        return importlib.import_module("edgerun.board.wgpu_model").open_graph(graph, payload, allow_software)
+    return importlib.import_module("edgerun.board.numpy_model").NumpyBoardModel(graph, payload)

@@ -9,23 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from edgerun import bundle
 from edgerun.backends.numpy.executor import NumpyExecutor
-from edgerun.board.model import Expected, GoldenSet
-from edgerun.errors import UsageError
-from edgerun.graph import Node
+from edgerun.board.model import META, Expected, GoldenSet
+from edgerun.graph import Graph, Node
 from edgerun.samples import random_values
 from edgerun.session import PortInfo
-
-META = "packed"
-"""Key of the manifest among the graph's meta data."""
-
-
-def open_payload(payload: memoryview, threads: int, isa: str | None) -> NumpyBoardModel:
-    """The bundle. NumPy's own loops run on one thread. Raises UsageError for an ISA level."""
-    if isa is not None:
-        raise UsageError("this model runs on NumPy, which has no --isa levels")
-    return NumpyBoardModel(payload)
 
 
 def weights_digest(payload: memoryview | bytes) -> str:
@@ -42,9 +30,9 @@ class NumpyBoardModel:
     threads = 1
     arena_bytes = 0
 
-    def __init__(self, payload: memoryview) -> None:
+    def __init__(self, graph: Graph, payload: memoryview) -> None:
         self.payload = payload
-        self.graph = bundle.from_buffer(payload, "the model in this file", validate=False)
+        self.graph = graph
         self.executor = NumpyExecutor(self.graph)
         self.manifest = self.graph.meta.get(META, {})
         tensors = self.graph.tensors

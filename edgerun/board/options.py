@@ -78,6 +78,7 @@ SIGTERM ends it. There is no encryption and no password: put a proxy in front.
 }
 _COMMON = """
 For all commands: --format table|json (--json), --threads N, --isa LEVEL, --no-memory-check, --help, --version
+For models on a GPU: --allow-software-adapter (a program on the CPU that behaves like a GPU)
 Exit status: 0 ok, 1 negative result, 2 usage, 3 hardware absent, 5 file error, 70 internal error
 """
 
@@ -93,6 +94,7 @@ class Options:
     stream: bool = False
     allow_throttled: bool = False
     no_memory_check: bool = False
+    allow_software_adapter: bool = False
     force: bool = False
     inputs: list[str] = field(default_factory=list)
     shapes: list[str] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Options:
 _SWITCHES = {
     "--help": "help", "-h": "help", "--json": "json", "--layers": "layers", "--force": "force", "--stream": "stream",
     "--allow-throttled": "allow_throttled", "--no-memory-check": "no_memory_check",
+    "--allow-software-adapter": "allow_software_adapter",
 }  # fmt: skip
 _LISTS = {"--input": "inputs", "--shape": "shapes"}
 _TEXTS = {

@@ -13,6 +13,8 @@ from pathlib import Path
 from edgerun import __version__
 from edgerun.errors import EdgerunError
 
+PROBE = "edgerun.backends.wgpu.adapters"
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the packed file that this process was started from. `argv` as the operating system gives it."""
@@ -60,6 +62,9 @@ def _run(words: list[str], name: str, started: float) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if words == ["--version"]:
         print(f"edgerun {__version__}")
+        return 0
+    if words == ["-m", PROBE]:  # how the wgpu backend looks for GPUs: in a process of its own
+        importlib.import_module(PROBE).main()
         return 0
     options = parse(words)
     if options.help or not options.verb:

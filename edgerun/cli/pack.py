@@ -21,7 +21,9 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--max-latency", type=DurationType(), help="Budget of the median run, such as 40ms.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="Threads that the RAM prediction assumes.")
 @click.option("--engine", type=click.Choice(["native", "python"]), default="native", help="What is in the file.")
-@click.option("--backend", type=click.Choice(["auto", "native", "numpy"]), default="auto", help="Engine python only.")
+@click.option(
+    "--backend", type=click.Choice(["auto", "native", "numpy", "wgpu"]), default="auto", help="Engine python only."
+)
 @click.option("--with", "script", type=click.Path(exists=True, dir_okay=False), help="Engine python: a script around.")
 @click.option(
     "--python-root", type=click.Path(exists=True, file_okay=False), help="Engine python: the target's CPython."
@@ -82,8 +84,8 @@ def command(
 
     board = load(target)
     web = board.arch == "wasm32"
-    if engine == "native" and (script or python_root or backend == "numpy"):
-        raise UsageError("--with, --python-root and --backend numpy need --engine python")
+    if engine == "native" and (script or python_root or backend in ("numpy", "wgpu")):
+        raise UsageError("--with, --python-root, --backend numpy and --backend wgpu need --engine python")
     if engine == "python" and (product or web):
         raise UsageError("engine python makes executables only", hint="leave --format lib or --engine python out")
     if (product or web) and max_latency is not None:

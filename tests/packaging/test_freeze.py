@@ -245,6 +245,22 @@ def test_budgets_cover_this_engine(digits: Graph, tmp_path: Path) -> None:
         freeze(digits, load("riscv64"), tmp_path / "m")
 
 
+def test_wgpu_inside_on_a_software_adapter(digits: Graph, tmp_path: Path) -> None:
+    if not list(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")):
+        if os.environ.get("EDGERUN_CI"):
+            pytest.fail("lavapipe is not installed (apt install mesa-vulkan-drivers)")
+        pytest.skip("lavapipe is not installed")
+    fixed = load_graph(DIGITS / "digits.onnx", dims={"batch": 2})
+    freeze(fixed, load(HOST), tmp_path / "m", python=PythonOptions("wgpu"))
+    words = ["run", "--json", "--input", "random", "--seed", "1", "--allow-software-adapter"]
+    got = _json(call(tmp_path / "m", *words))["outputs"][0]["values"]
+    want = NumpyExecutor(digits).run({"image": random_values(DType.F32, (2, 1, 8, 8), 1)})["probabilities"]
+    np.testing.assert_allclose(np.reshape(got, (2, 10)), want, rtol=1e-4, atol=1e-6)
+    assert _json(call(tmp_path / "m", "selftest", "--json", "--allow-software-adapter"))["ok"]
+    refused = subprocess.run([tmp_path / "m", "selftest"], capture_output=True, env={"VK_DRIVER_FILES": "/none"})
+    assert refused.returncode == 3 and b"--backend native" in refused.stderr
+
+
 def test_aarch64_runs_under_emulation(frozen: Freeze) -> None:
     """In a user and mount namespace of its own, where qemu runs what the file starts."""
     root, _ = sysroot("aarch64", ["libc6", "zlib1g"])

@@ -49,12 +49,17 @@ def _level(name: str) -> int:
 
 
 def write(
-    out: Path, modules: Iterable[Module], libraries: Mapping[str, Path], script: Path, python_library: str
+    out: Path,
+    modules: Iterable[Module],
+    libraries: Mapping[str, Path],
+    data: Mapping[str, Path],
+    script: Path,
+    python_library: str,
 ) -> int:
     """Write the archive to `out`; returns the bytes of the modules in it (compressed).
 
-    `libraries` maps names inside the archive to files; `script` is the program that runs; `python_library` is the name
-    of CPython's shared library among `libraries`.
+    `libraries` and `data` map names inside the archive to files; `script` is the program that runs; `python_library`
+    is the name of CPython's shared library among `libraries`.
     """
     _pyinstaller()
     from PyInstaller.archive.writers import CArchiveWriter, ZlibArchiveWriter
@@ -87,6 +92,7 @@ def write(
     entries.append((script.stem, str(script), True, "s"))
     entries.append(("PYZ.pyz", str(work / "PYZ.pyz"), False, "z"))
     entries += [(name, str(path), True, "b") for name, path in sorted(libraries.items())]
+    entries += [(name, str(path), True, "x") for name, path in sorted(data.items())]
     entries.append(("base_library.zip", str(work / "base_library.zip"), True, "x"))
     CArchiveWriter(str(out), entries, python_library)
     return (work / "PYZ.pyz").stat().st_size + (work / "base_library.zip").stat().st_size

@@ -15,7 +15,8 @@ import numpy as np
 
 from edgerun import __version__, bundle
 from edgerun.backends.numpy.executor import NumpyExecutor
-from edgerun.board.numpy_model import META, weights_digest
+from edgerun.board.model import META
+from edgerun.board.numpy_model import weights_digest
 from edgerun.errors import BudgetExceeded, EdgerunError, InputOutputError, UnsupportedError, UsageError
 from edgerun.files import atomic_write
 from edgerun.graph import Graph
@@ -32,7 +33,7 @@ from edgerun_packaging.freeze.contents import Contents, collect
 from edgerun_packaging.pack import Options, Packed, compile_plan, provenance_of, require_bounds
 from edgerun_targets import Target
 
-BACKENDS = ("auto", "native", "numpy")
+BACKENDS = ("auto", "native", "numpy", "wgpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,20 @@ def freeze(
         )
     interpreter = target_python.find(target.arch, python.python_root)
     plan = _plan(graph, target, options, python.backend)
+    backend = "wgpu" if python.backend == "wgpu" else "numpy" if plan is None else "native"
     with tempfile.TemporaryDirectory(prefix="edgerun-freeze-") as folder:
         work = Path(folder)
-        contents = collect(interpreter, native=plan is not None, script=python.script, work=work)
+        contents = collect(interpreter, backend=backend, script=python.script, work=work)
         entry = work / "model.py"
         shutil.copyfile(Path(bundle.__file__).parent / "board" / "__main__.py", entry)
         package = work / "package"
-        module_bytes = archive.write(package, contents.modules, contents.files, entry, contents.python_library)
+        module_bytes = archive.write(
+            package, contents.modules, contents.files, contents.data, entry, contents.python_library
+        )
         front = stub.build(
             target.arch, contents.bootloader.read_bytes(), contents.unpacked_bytes, contents.needs.glibc, work
         )
-        about = _about(graph, source, target, budgets, options, python, contents)
+        about = _about(graph, source, target, budgets, options, python, contents) | {"backend": backend}
         make = _plan_payload if plan is not None else _bundle_payload
         payload, manifest, predicted = make(graph, plan, options, about, contents, len(front), package, module_bytes)
         excess = limits.check(predicted, budgets)
@@ -100,7 +104,7 @@ def _plan(graph: Graph, target: Target, options: Options, backend: str) -> PlanR
 
     Raises UnsupportedError when only the largest sizes of free dimensions are missing for a plan.
     """
-    if backend == "numpy":
+    if backend in ("numpy", "wgpu"):
         return None
     try:
         return PlanReader(compile_plan(graph, target, options))

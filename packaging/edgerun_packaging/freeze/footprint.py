@@ -19,6 +19,8 @@ FULL_BLAS_BYTES = 6_000_000
 """OpenBLAS on one thread: code, tables and its buffers."""
 NATIVE_BYTES = 1_500_000
 """The native library and the tables of the plan as Python objects."""
+WGPU_BYTES = 60_000_000
+"""The wgpu library with its headers parsed, and a Vulkan driver; drivers differ much."""
 THREAD_STACK_BYTES = 16 * 1024
 
 
@@ -37,9 +39,10 @@ def predict(
 ) -> Footprint:
     """All in bytes. `work`: arena, or activations on NumPy; `payload` contains the weights."""
     native = any(name.startswith(NATIVE_LIBRARY) for name in contents.files)
-    groups = {"Python": 0, "NumPy": 0, "native kernels": 0, "other libraries": 0}
+    groups = {"Python": 0, "NumPy": 0, "native kernels": 0, "wgpu": 0, "other libraries": 0}
     for name, path in contents.files.items():
         groups[_group(name)] += path.stat().st_size
+    wgpu = groups["wgpu"]
     total = sum(groups.values()) or 1
     packed = archive - modules
     size = [
@@ -55,6 +58,7 @@ def predict(
         Part("CPython", INTERPRETER_BYTES),
         Part("NumPy and modules", NUMPY_BYTES),
         Part("native kernels" if native else "BLAS", NATIVE_BYTES if native else FULL_BLAS_BYTES),
+        *([Part("wgpu and the driver", WGPU_BYTES)] if wgpu else []),
         Part("graph", payload - weights),
         Part("weights", weights),
         Part("arena" if native else "activations", work),
@@ -86,6 +90,8 @@ def remedies(predicted: Footprint) -> list[Remedy]:
 def _group(name: str) -> str:
     if name.startswith(NATIVE_LIBRARY):
         return "native kernels"
+    if name.startswith("wgpu"):
+        return "wgpu"
     if name.startswith("numpy") or "openblas" in name or "gfortran" in name:
         return "NumPy"
     return "Python" if "python" in Path(name).parts[0] else "other libraries"
