@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgerun.backends.gpu.lowering import Lowering, lowers
-from edgerun.backends.gpu.ops.tiles import Product, product
+from edgerun.backends.gpu.ops.matmul import flat
+from edgerun.backends.gpu.ops.tiles import Product, emit
 from edgerun.backends.gpu.wgsl import GROUP, coordinates, literal, per_row, place, tree
 from edgerun.dtypes import DType
 from edgerun.errors import UnsupportedError
@@ -24,18 +25,14 @@ def attention(node: Node, cx: Lowering) -> None:
     key = f"(z / {heads}u) * {groups}u + (z % {heads}u) / {shared}u"
     scores = cx.temp(DType.F32, (batch, heads, steps, total))
     scale = literal(attrs["scale"], DType.F32)
-    first = Product(
-        batch * heads, steps, total, size, f"b0[(z * {steps}u + m) * {size}u + k]",
-        f"b1[(({key}) * {total}u + n) * {size}u + k]", f"  b2[(z * {steps}u + m) * {total}u + n] = v * {scale};",
-    )  # fmt: skip
-    cx.emit(product(["f32"] * 3, first), [q, k, scores])
+    rows = flat(0, f"(z * {steps}u + m) * {size}u + k", size % 4 == 0)
+    columns = flat(1, f"(({key}) * {total}u + n) * {size}u + k", False)
+    emit(cx, [q, k], Product(batch * heads, steps, total, size, rows, columns), scores, f"  v = v * {scale};")
     weights = cx.temp(DType.F32, (batch, heads, steps, total))
     _softmax(cx, scores, mask, weights, bool(attrs.get("causal")))
-    second = Product(
-        batch * heads, steps, width, total, f"b0[(z * {steps}u + m) * {total}u + k]",
-        f"b1[(({key}) * {total}u + k) * {width}u + n]", f"  b2[(z * {steps}u + m) * {width}u + n] = v;",
-    )  # fmt: skip
-    cx.emit(product(["f32"] * 3, second), [weights, v, node.outputs[0]])
+    rows = flat(0, f"(z * {steps}u + m) * {total}u + k", total % 4 == 0)
+    columns = flat(1, f"(({key}) * {total}u + k) * {width}u + n", width % 4 == 0)
+    emit(cx, [weights, v], Product(batch * heads, steps, width, total, rows, columns), node.outputs[0])
 
 
 def _softmax(cx: Lowering, scores: str, mask: str, weights: str, causal: bool) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 
 from edgerun.backends.gpu.lowering import Lowering, lowers
 from edgerun.backends.gpu.ops.epilogue import epilogue
-from edgerun.backends.gpu.ops.tiles import Product, product
+from edgerun.backends.gpu.ops.matmul import flat
+from edgerun.backends.gpu.ops.tiles import Operand, Product, emit
 from edgerun.backends.gpu.wgsl import coordinates, place
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
@@ -53,14 +54,18 @@ def _tiled(node: Node, cx: Lowering, weights: np.ndarray, x: str, bias: str, res
         lines.append(f"  let p{axis} = i32(q{axis} * {step}u + t{axis} * {dilation}u) - {before};")
         inside.append(f"p{axis} >= 0 && p{axis} < {shape[1 + axis]}")
         pixel.append(f"u32(p{axis})")
-    lines.append(f"  if (!({' && '.join(inside)})) {{ return 0.0; }}")
+    vector = channels % 4 == 0
+    zero = "vec4<f32>(0.0)" if vector else "0.0"
+    lines.append(f"  if (!({' && '.join(inside)})) {{ return {zero}; }}")
     at = place(shape, [rest, *pixel, "ch"])
+    plain = all(k == 1 for k in kernel) and all(s == 1 for s in attrs["strides"]) and not any(attrs["pads"])
+    if plain:
+        lines, at = [], f"m * {channels}u + k"
     m = int(np.prod(cx.shape(out)[:-1]))
     tail = epilogue(node, cx, 2, bias=bias, residual=residual, slope=slope, element=f"m * {outputs}u + n")
-    buffers = [x, packed, *tail.buffers, out]
-    store = f"{tail.text}\n  b{len(buffers) - 1}[m * {outputs}u + n] = v;"
-    body = Product(1, m, outputs, k, f"b0[{at}]", f"b1[k * {outputs}u + n]", store, "\n".join(lines))
-    cx.emit(product([cx.kind(name) for name in buffers], body), buffers)
+    image = Operand(flat(0, at, vector).text, "\n".join(lines), vector)
+    body = Product(1, m, outputs, k, image, flat(1, f"k * {outputs}u + n", outputs % 4 == 0))
+    emit(cx, [x, packed], body, out, tail.text, tail.buffers)
 
 
 def _direct(node: Node, cx: Lowering, weights: np.ndarray, x: str, bias: str, residual: str, slope: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgerun.backends.gpu.lowering import Lowering, lowers
 from edgerun.backends.gpu.ops.epilogue import epilogue
-from edgerun.backends.gpu.ops.tiles import Product, product
+from edgerun.backends.gpu.ops.tiles import Operand, Product, emit
 from edgerun.backends.gpu.wgsl import strides
 from edgerun.errors import UnsupportedError
 from edgerun.graph import Node
@@ -44,8 +44,11 @@ def matmul(node: Node, cx: Lowering) -> None:
     at_a = f"({batch_place(left[:-2], batch)}) * {m * k}u + m * {k}u + k"
     inner = f"n * {k}u + k" if trans else f"k * {n}u + n"
     at_b = f"({batch_place(right[:-2], batch)}) * {k * n}u + {inner}"
-    tail = epilogue(node, cx, 2, bias=bias, residual=residual, element=f"z * {m * n}u + m * {n}u + n")
-    buffers = [a, b, *tail.buffers, out]
-    store = f"{tail.text}\n  b{len(buffers) - 1}[z * {m * n}u + m * {n}u + n] = v;"
-    kernel = product([cx.kind(x) for x in buffers], Product(count, m, n, k, f"b0[{at_a}]", f"b1[{at_b}]", store))
-    cx.emit(kernel, buffers)
+    tail = epilogue(node, cx, 2, bias=bias, residual=residual, element=f"(z * {m}u + m) * {n}u + n")
+    p = Product(count, m, n, k, flat(0, at_a, k % 4 == 0), flat(1, at_b, n % 4 == 0 and not trans))
+    emit(cx, [a, b], p, out, tail.text, tail.buffers)
+
+
+def flat(buffer: int, at: str, vector: bool) -> Operand:
+    """An element of a buffer, or the four that begin at it."""
+    return Operand(f"b{buffer}[({at}) / 4u]" if vector else f"b{buffer}[{at}]", vector=vector)
