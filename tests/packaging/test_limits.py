@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from edgerun.session import load_graph
+from edgerun_packaging.footprint import THREAD_STACK_BYTES
 from edgerun_packaging.pack import Options, pack
+from edgerun_packaging.zig import LAUNCHER
 from edgerun_targets import load
 from tests.packaging.conftest import HOST, call
 from tests.packaging.memory_groups import enter, limited_group
@@ -141,6 +143,14 @@ def test_prediction_by_part(large: Path) -> None:
     weights = parts["weights and plan tables"]
     assert weights["measured_bytes"] == pytest.approx(weights["predicted_bytes"], abs=20_000)
     assert "  weights and plan tables" in call(large, *words[:-1]).stdout.decode()
+
+
+def test_the_launcher_knows_every_predicted_part(large: Path) -> None:
+    """Names and the constant that launcher/ram.c shares with edgerun_packaging/footprint.py."""
+    source = (LAUNCHER / "ram.c").read_text()
+    for part in json.loads(call(large, "info", "--json").stdout)["manifest"]["ram"]:
+        assert f'{{"{part["part"]}", ' in source
+    assert f"THREAD_STACK_BYTES ({THREAD_STACK_BYTES >> 10} << 10)" in source
 
 
 def test_in_a_prison(model: Path) -> None:

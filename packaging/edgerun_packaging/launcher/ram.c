@@ -13,9 +13,16 @@ static const char *const group_name[GROUPS] = {"program and its buffers", "weigh
 static const struct {
   const char *part;
   int group;
-} groups[] = {{"text and constants", PROGRAM}, {"data", PROGRAM}, {"input and output buffers", PROGRAM},
-              {"plan tables", PLAN},           {"weights", PLAN}, {"arena", WORK},
-              {"thread scratch", WORK},        {"thread stacks", WORK}};
+} groups[] = {{"text and constants", PROGRAM},
+              {"data", PROGRAM},
+              {"input and output buffers", PROGRAM},
+              {"plan tables", PLAN},
+              {"weights", PLAN},
+              {"runtime tables", WORK},
+              {"arena", WORK},
+              {"thread scratch", WORK},
+              {"thread stacks", WORK},
+              {"process and libc", PROCESS}};
 #define THREAD_STACK_BYTES (16 << 10) /* as edgerun_packaging/footprint.py predicts for each additional thread */
 
 static int64_t field_kib(const char *text, const char *key) {
