@@ -149,7 +149,7 @@ def thread_counts(text: str | None) -> list[int]:
         return [cores()]
     if text == "sweep":
         return sorted({2**i for i in range(cores().bit_length()) if 2**i <= cores()} | {cores()})
-    counts = [int(part) for part in text.split(",")]
-    if min(counts) < 1 or max(counts) > 1024:
-        raise ValueError("thread counts lie between 1 and 1024")
-    return counts
+    parts = text.split(",")
+    if not all(part.isdecimal() and 1 <= int(part) <= 1024 for part in parts):
+        raise ValueError("thread counts are whole numbers from 1 to 1024")
+    return [int(part) for part in parts]

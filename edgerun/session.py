@@ -186,6 +186,11 @@ def load_graph(
         raise UsageError(f"{path} is no checkpoint of a language model: it has no context")
     elif path.suffix in (".onnx", ".pb", ".ort"):
         graph = host("edgerun_converters.onnx.importer", "import_model")(path, shapes=shapes or {}, dims=dims or {})
+    elif _head(path).startswith((b"EDGEPLAN", b"\x7fELF")):
+        raise UsageError(
+            f"{path} holds a plan, and no graph any more: this verb cannot use it",
+            hint="give the model it was made from (.onnx, .edge); run, bench, verify and inspect take it as it is",
+        )
     else:
         raise FileFormatError(f"{path} is neither a bundle, a plan, a packed executable, an ONNX file nor a checkpoint")
     return host("edgerun_converters.passes.pipeline", "optimize")(graph, enabled=optimize)

@@ -101,7 +101,8 @@ def _read(port: PortInfo, source: str, shape: Sequence[int] | None, seed: int) -
     except OSError as e:
         raise InputOutputError(f"cannot read {source}: {e.strerror or e}") from e
     except (ValueError, EOFError) as e:
-        raise FileFormatError(f"cannot read {source}: {e}") from e
+        where = "standard input" if source == "-" else source
+        raise FileFormatError(f"cannot read {where}: {e}") from e
     if suffix in _IMAGES:
         return _image(port, source, _fixed_shape(port, shape))
     raise UsageError(

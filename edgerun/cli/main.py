@@ -107,7 +107,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return e.exit_code
     except click.UsageError as e:
         where = f"; see `{e.ctx.command_path} --help`" if e.ctx is not None else ""
-        return _complain(e.format_message() + where, "", 2)
+        return _complain(e.format_message().removesuffix(".") + where, "", 2)
     except click.ClickException as e:
         return _complain(e.format_message(), "", 5 if isinstance(e, click.FileError) else 2)
     except (KeyboardInterrupt, click.Abort):

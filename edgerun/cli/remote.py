@@ -63,7 +63,7 @@ def _ssh(host: str) -> list[str]:
     program = shutil.which("ssh")
     if program is None:
         raise BackendUnavailable("ssh is not installed", hint="apt install openssh-client")
-    if host.startswith("-"):
+    if not host or host.startswith("-"):
         raise UsageError(f"{host!r} is no host", hint="write --ssh user@board")
     return [program, host]
 

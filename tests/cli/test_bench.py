@@ -97,6 +97,7 @@ def test_a_model_is_packed_for_the_board(capsys: pytest.CaptureFixture[str], boa
         (["--ssh", "board", "--remote-dir", "/nowhere"], 5, "--remote-dir"),
         (["--ssh", "board", "--input", "image=x.npy"], 2, "not copied"),
         (["--ssh", "-oProxyCommand=x"], 2, "no host"),
+        (["--ssh", ""], 2, "no host"),
         (["--ssh", "board", "--shape", "image=1,1,8,9"], 2, "does not fit"),
         (["--ssh", "board", "--threads", "x y; touch z"], 2, "--threads"),
     ],
@@ -108,6 +109,13 @@ def test_what_goes_wrong_on_a_board(
     assert run(["bench", packed, *base, *words]) == code
     assert message in capsys.readouterr().err
     assert list(board.iterdir()) == []
+
+
+@pytest.mark.parametrize("threads", ["abc", "0", "1,,2", "", "-1", "2000", "1.5"])
+def test_wrong_thread_counts(capsys: pytest.CaptureFixture[str], threads: str) -> None:
+    assert run(["bench", ONNX, *ONE, "--threads", threads]) == 2
+    error = capsys.readouterr().err
+    assert "whole numbers from 1 to 1024; write a number" in error and "literal" not in error
 
 
 def test_without_ssh(

@@ -123,6 +123,13 @@ def test_convert_does_not_overwrite(folder: Path, capsys: pytest.CaptureFixture[
     assert "--force" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["digits", "digits.plan"])
+@pytest.mark.parametrize("verb", ["check", "why", "pack"])
+def test_verbs_that_need_a_graph_say_so(folder: Path, capsys: pytest.CaptureFixture[str], verb: str, name: str) -> None:
+    assert run([verb, str(folder / name)]) == 2
+    assert "no graph any more" in capsys.readouterr().err
+
+
 def test_misspelt_input_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", ONNX, *ONE, "--input", "imgae=zeros"]) == 2
     assert "did you mean 'image'" in capsys.readouterr().err
