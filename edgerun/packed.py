@@ -25,6 +25,7 @@ ARCH_CODES = {"x86_64": 1, "aarch64": 2, "armv7": 3, "riscv64": 4}
 
 _LAYOUT = struct.Struct("<8sIIQQQQQQ")
 FOOTER_BYTES = _LAYOUT.size
+SIGNATURE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Footer:
     """FNV-1a of the plan's 128-byte header (of a bundle: of its first 128 bytes)."""
     stub_bytes: int
     archive_bytes: int = 0
-    """Between the plan and the footer; 0 for engine native."""
+    """Between the plan and the footer. Engine native: 0, or the SIGNATURE_BYTES of `edgerun_packaging.signing`."""
 
     def encode(self) -> bytes:
         """The bytes to write."""

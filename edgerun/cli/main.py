@@ -29,6 +29,7 @@ VERBS = {
     "verify": "Compare a backend with the reference, layer by layer.",
     "bench": "Measure latency and memory on this machine or on a board.",
     "pack": "Make one executable for a board from a model.",
+    "update": "Give a packed file another model, or bring the one before back.",
     "targets": "List boards and architectures.",
     "doctor": "Say what this installation can do, and what is missing.",
     "why": "Explain which kernel each layer got, and why.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from edgerun.report import Column, Report, Table, size_text
 @click.option("--golden", type=click.Path(exists=True, dir_okay=False), help="Inputs (and outputs) for selftest, .npz.")
 @click.option("--no-golden", is_flag=True, help="Store no golden vectors: selftest then checks the weights only.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="For golden inputs that are drawn.")
+@click.option("--sign", "key", type=click.Path(exists=True, dir_okay=False), help="Ed25519 private key (PEM).")
+@click.option("--require-signature", is_flag=True, help="The executable verifies its signature at every start.")
 @click.option("--no-winograd", is_flag=True, help="Direct convolutions: less memory for weights, more time.")
 @shape_options
 @click.option("--force", is_flag=True, help="Replace the output when it exists.")
@@ -50,6 +53,8 @@ def command(
     golden: str | None,
     no_golden: bool,
     seed: int,
+    key: str | None,
+    require_signature: bool,
     no_winograd: bool,
     shapes: tuple[str, ...],
     dims: tuple[str, ...],
@@ -97,8 +102,11 @@ def command(
     with stage("importing and optimising"):
         graph = load_graph(model, shapes=parse_shapes(shapes), dims=parse_dims(dims))
     budgets = Budgets(max_size, max_ram, max_latency)
+    if (key and (product or web)) or (require_signature and not key):
+        raise UsageError("--sign is for executables, --require-signature for what is signed")
     choices = {"winograd": False} if no_winograd else None
     options = Options(threads, not (no_golden or product or web), Path(golden) if golden else None, seed, choices)
+    options = replace(options, key=Path(key) if key else None, require_signature=require_signature)
     with stage(f"packing for {board.name}"):
         make: Any = pack_wasm if web else pack_library if product else pack
         if engine == "python":

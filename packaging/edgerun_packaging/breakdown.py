@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgerun.packed import FOOTER_BYTES, map_plan, read_footer
+from edgerun.packed import FOOTER_BYTES, SIGNATURE_BYTES, map_plan, read_footer
 from edgerun.plan import PlanReader, Space
 from edgerun.plan.layout import Section
 from edgerun_packaging.elf import audit
@@ -34,6 +34,7 @@ def breakdown(path: Path) -> list[dict[str, Any]]:
         add("stub: data", stub.data_bytes)
         add("stub: headers and tables", footer.stub_bytes - stub.text_bytes - stub.rodata_bytes - stub.data_bytes)
         add("padding", footer.plan_offset - footer.stub_bytes)
+        add("signature" if footer.archive_bytes == SIGNATURE_BYTES else "archive", footer.archive_bytes)
         add("footer", FOOTER_BYTES)
     used = 0
     for kind, (_, _, size) in plan.sections.items():

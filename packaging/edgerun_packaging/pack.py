@@ -23,6 +23,7 @@ from edgerun_packaging.extras import with_extras
 from edgerun_packaging.footprint import predict
 from edgerun_packaging.golden import Golden, make
 from edgerun_packaging.latency import Estimate, estimate
+from edgerun_packaging.signing import sign
 from edgerun_targets import Target
 
 
@@ -36,6 +37,10 @@ class Options:
     seed: int = 0
     plan: Mapping[str, object] | None = None
     """Options of the native lowering."""
+    key: Path | None = None
+    """Private key (PEM) to sign the plan with."""
+    require_signature: bool = False
+    """Whether the executable verifies its signature whenever it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,10 @@ def pack(
         now = remedies.Trial(graph, threads, dict(options.plan or {}), golden is not None)
         found = remedies.find(now, footprint, target, source, predict_trial)
         raise BudgetExceeded(limits.describe(excess, found))
-    pieces = assemble(stub, plan, target.arch)
+    signature = b""
+    if options.key is not None:
+        signature = sign(plan, options.key, required=options.require_signature).encode()
+    pieces = assemble(stub, plan, target.arch, signature)
     with atomic_write(path, force=force, mode=0o755) as file:
         for piece in pieces:
             file.write(piece)

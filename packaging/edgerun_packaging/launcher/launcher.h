@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "edgerun.h"
+#include "pack_format.h"
 #include "plan_format.h"
 
 enum exit_code { EXIT_OK = 0, EXIT_NEGATIVE = 1, EXIT_USAGE = 2, EXIT_HARDWARE = 3, EXIT_IO = 5, EXIT_INTERNAL = 70 };
@@ -41,11 +42,16 @@ typedef struct {
   uint64_t stub_bytes;
   uint64_t plan_offset;
   int fd;                   /* of the file itself */
+  int is_signed;
+  pack_signature signature; /* when is_signed */
 } packed;
 typedef struct { const uint8_t *data; uint64_t bytes; uint32_t count; } section;
 void packed_open(packed *p, const char *argv0);                               /* fails with EXIT_IO */
 section packed_section(const packed *p, uint32_t kind);                       /* zero when absent */
 int weights_intact(const packed *p);                                          /* their checksum is right */
+
+/* -- signature.c */
+int plan_signed(int fd, uint64_t offset, uint64_t bytes, const pack_signature *block); /* by the owner of its key */
 
 /* -- json.c: reading the manifest. A path is keys and array indices joined by dots: "golden.0.shapes.input". */
 typedef struct { const char *text; size_t length; } json_value;               /* text NULL: absent */

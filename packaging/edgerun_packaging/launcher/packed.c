@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "launcher.h"
-#include "pack_format.h"
 
 /* /proc may be missing (early boot, chroot, sandbox): the kernel also passes the path it executed. */
 static int open_self(const char *argv0) {
@@ -26,6 +25,17 @@ static int read_footer(int fd, uint64_t file_bytes, pack_footer *f) {
   if (file_bytes < sizeof *f) return 0;
   ssize_t n = pread(fd, f, sizeof *f, (off_t)(file_bytes - sizeof *f));
   return n == (ssize_t)sizeof *f && memcmp(f->magic, PACK_MAGIC, sizeof f->magic) == 0;
+}
+
+static void read_signature(packed *p) {
+  pack_signature *s = &p->signature;
+  if (pread(p->fd, s, sizeof *s, (off_t)(p->plan_offset + p->plan_bytes)) != (ssize_t)sizeof *s)
+    fail(EXIT_IO, "cannot read the signature: %s", strerror(errno));
+  if (memcmp(s->magic, PACK_SIGNATURE_MAGIC, sizeof s->magic) || s->version != 1)
+    fail(EXIT_IO, "the signature of this file is of an unknown kind; pack it again");
+  p->is_signed = 1;
+  if (s->required && !plan_signed(p->fd, p->plan_offset, p->plan_bytes, s))
+    fail(EXIT_IO, "the signature of the model is wrong: it was changed after it was signed; copy the file again");
 }
 
 void packed_open(packed *p, const char *argv0) {
@@ -47,7 +57,9 @@ void packed_open(packed *p, const char *argv0) {
     fail(EXIT_IO, "the plan was made for another architecture (%u) than this launcher (%d); pack it again", f.arch,
          OWN_ARCH);
   if (f.plan_offset % PACK_ALIGNMENT || f.plan_offset < f.stub_bytes || f.plan_bytes < sizeof(er_pheader) ||
-      f.plan_offset > p->file_bytes || f.plan_bytes != p->file_bytes - sizeof f - f.plan_offset)
+      f.plan_offset > p->file_bytes || (f.signature_bytes && f.signature_bytes != sizeof(pack_signature)) ||
+      p->file_bytes - f.plan_offset < sizeof f + f.signature_bytes ||
+      f.plan_bytes != p->file_bytes - sizeof f - f.signature_bytes - f.plan_offset)
     fail(EXIT_IO, "the footer does not fit the size of this file (truncated or changed); copy it again");
   if (f.plan_bytes > SIZE_MAX / 2) fail(EXIT_IO, "the model does not fit into this machine's address space");
   void *map = mmap(NULL, (size_t)f.plan_bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)f.plan_offset);
@@ -64,6 +76,7 @@ void packed_open(packed *p, const char *argv0) {
     fail(EXIT_IO, "the plan's header is damaged (checksum); copy the file again");
   if (memcmp(p->header->magic, ER_PLAN_MAGIC, 8) || p->header->total_bytes != p->plan_bytes)
     fail(EXIT_IO, "the model inside this file is not a plan of the size the footer says; pack it again");
+  if (f.signature_bytes) read_signature(p);
 }
 
 section packed_section(const packed *p, uint32_t kind) {

@@ -165,6 +165,7 @@ int verb_selftest(const packed *p, const options *o) {
   tally t = {0};
   section stored = packed_section(p, ER_SEC_GOLDEN);
   int weights_ok = weights_intact(p);
+  int signature_ok = !p->is_signed || plan_signed(p->fd, p->plan_offset, p->plan_bytes, &p->signature);
   er_model *model = load_model(p, o, o->threads ? (int)parse_count(o->threads, "--threads", 1, 1024) : 0);
   const er_pgolden *golden = (const er_pgolden *)stored.data;
   if (stored.count > stored.bytes / sizeof(er_pgolden))
@@ -175,15 +176,17 @@ int verb_selftest(const packed *p, const options *o) {
   if (!weights_ok) note("the weights are damaged: their checksum differs; copy the file again");
   for (uint32_t i = 0; i < stored.count; i++)
     if (i == 0 || golden[i].set != golden[i - 1].set) replay(&b, p, golden, stored.count, golden[i].set, &t);
-  int ok = weights_ok && !t.wrong;
+  if (!signature_ok) note("the signature is wrong: the model was changed after it was signed");
+  int ok = weights_ok && signature_ok && !t.wrong;
+  const char *signature = !p->is_signed ? "null" : signature_ok ? "true" : "false";
   if (o->json)
-    out("{\"ok\": %s, \"weights_ok\": %s, \"golden_sets\": %d, \"values\": %d, \"wrong_outputs\": %d, "
+    out("{\"ok\": %s, \"weights_ok\": %s, \"signature\": %s, \"golden_sets\": %d, \"values\": %d, \"wrong_outputs\": %d, "
         "\"max_abs_error\": %.9g, "
         "\"isa\": \"%s\"}\n",
-        ok ? "true" : "false", weights_ok ? "true" : "false", t.sets, t.values, t.wrong, t.worst, er_isa(model));
+        ok ? "true" : "false", weights_ok ? "true" : "false", signature, t.sets, t.values, t.wrong, t.worst, er_isa(model));
   else
-    out("weights %s; %d golden set(s), %d values, largest difference %.3g on %s: %s\n",
-        weights_ok ? "intact" : "DAMAGED", t.sets, t.values, t.worst, er_isa(model), ok ? "passed" : "FAILED");
+    out("weights %s%s; %d golden set(s), %d values, largest difference %.3g on %s: %s\n",
+        weights_ok ? "intact" : "DAMAGED", !p->is_signed ? "" : signature_ok ? ", signature right" : ", signature WRONG", t.sets, t.values, t.worst, er_isa(model), ok ? "passed" : "FAILED");
   er_free(model);
   return ok ? EXIT_OK : EXIT_NEGATIVE;
 }

@@ -19,10 +19,21 @@ typedef struct {
   uint64_t plan_offset, plan_bytes;
   uint64_t header_checksum; /* FNV-1a 64 of the plan's 128-byte header, which the plan's own checksum leaves out */
   uint64_t stub_bytes;
-  uint64_t reserved;
+  uint64_t signature_bytes; /* 0, or of the block between plan and footer */
   uint64_t checksum; /* FNV-1a 64 of the 56 bytes before */
 } pack_footer;
 _Static_assert(sizeof(pack_footer) == 64, "layout");
+
+/* The message is PACK_SIGNED_WORDS and the SHA-512 of the plan. */
+#define PACK_SIGNATURE_MAGIC "EDGESIGN"
+#define PACK_SIGNED_WORDS "edgerun plan v1" /* and its NUL: 16 bytes */
+typedef struct {
+  char magic[8];
+  uint32_t version, required; /* 1; whether every start verifies */
+  uint8_t key[32], signature[64]; /* Ed25519 */
+  uint8_t zeros[16];
+} pack_signature;
+_Static_assert(sizeof(pack_signature) == 128, "layout");
 
 #if defined(__x86_64__)
 #define OWN_ARCH ER_ARCH_X86_64
