@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from edgerun.errors import UnsupportedError
 from edgerun.report import Column, Report, Table, size_text
 
 BAR, ROWS = 40, 20
@@ -21,8 +22,14 @@ def packed_report(path: Path, old: Path | None, chart: Path | None, force: bool)
     from edgerun_packaging.breakdown import breakdown, compare, isa_floor
     from edgerun_packaging.elf import audit
     from edgerun_packaging.memory import arena_report
+    from edgerun_packaging.signing import signature_of
 
-    plan = PlanReader(map_plan(path))
+    content = map_plan(path)
+    if content[:8] != b"EDGEPLAN":
+        raise UnsupportedError(
+            f"{path} holds a bundle and Python, no plan", hint="inspect the .edge file it was made of"
+        )
+    plan = PlanReader(content)
     sizes, memory = breakdown(path), arena_report(plan)
     document: dict[str, Any] = {
         "file": str(path),
@@ -47,6 +54,11 @@ def packed_report(path: Path, old: Path | None, chart: Path | None, force: bool)
         document["elf"] = stub.as_dict()
         needs = "static, needs only a Linux kernel" if stub.static else "needs " + ", ".join(stub.needed)
         notes.append(f"stub {size_text(footer.stub_bytes)} for {stub.machine}: {needs}")
+        found = signature_of(path)
+        if found is not None:
+            document["signature"] = {"key": found.fingerprint, "required": found.required}
+            when = "at every start" if found.required else "by selftest"
+            notes.append(f"signed by the key {found.fingerprint}, verified {when}")
     if chart is not None:
         from edgerun_packaging.chart import draw
 

@@ -1,8 +1,9 @@
-"""Another model for a packed file: its plan is replaced, its executable part stays; the file before is kept beside it."""
+"""Another model for a packed file: its plan is replaced, its executable part stays, the file before is kept."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from edgerun.errors import InputOutputError, UsageError
@@ -19,7 +20,8 @@ def update(path: Path, new: Path) -> None:
     """Give the packed file `path` the plan of the packed file `new`. The file is whole at any time, also when the power
     fails: the new one appears by a rename, the one before stays as `path`.old.
 
-    A signed file takes only plans that the owner of its key signed; the signature comes along. Raises UsageError when
+    A signed file takes only plans that the owner of its key signed; the signature comes along, and the demand to verify
+    it at every start stays. Raises UsageError when
     architectures differ or the signature is missing or wrong, and what reading raises.
     """
     old_footer, new_footer = read_footer(path), read_footer(new)
@@ -31,6 +33,8 @@ def update(path: Path, new: Path) -> None:
     if trusted is not None and not verify(new, key=trusted.key):
         state = "is not signed" if offered is None else "was not signed with the key of the installed model, or changed"
         raise UsageError(f"{new} {state}: the update is refused", hint=f"the key is {trusted.fingerprint}")
+    if trusted is not None and offered is not None and trusted.required:
+        offered = replace(offered, required=True)
     with path.open("rb") as file:
         stub = file.read(old_footer.stub_bytes)
     mode = path.stat().st_mode & 0o7777

@@ -125,11 +125,24 @@ def test_updates_and_back(digits: Graph, tmp_path: Path) -> None:
     assert run(["update", str(path)]) == 2
 
 
+def test_an_update_keeps_the_demand(digits: Graph, tmp_path: Path) -> None:
+    key = key_file(tmp_path)
+    path, new = (
+        make(digits, tmp_path / "model", key=key, required=True),
+        make(digits, tmp_path / "new", key=key, seed=7),
+    )
+    update(path, new)
+    found = signature_of(path)
+    assert found is not None and found.required and call(path, "info").returncode == 0
+
+
 def test_an_update_while_the_model_runs(digits: Graph, tmp_path: Path) -> None:
     """The running process keeps the file that it opened."""
     path, new = make(digits, tmp_path / "model"), make(digits, tmp_path / "new", seed=7)
     running = subprocess.Popen(
-        [str(path), "bench", "--seconds", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [str(path), "bench", "--shape", "image=1,1,8,8", "--seconds", "1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     update(path, new)
     out, _ = running.communicate(timeout=60)
