@@ -63,6 +63,7 @@ SOURCES = (
     "tree",
     "fft",
     "index",
+    "grid_sample",
 )
 LEVELS = {
     "sse2": "x86_64",

@@ -22,6 +22,7 @@
 #include "argreduce.c"
 #include "conv_direct.c"
 #include "matmul_plain.c"
+#include "grid_sample.c"
 #ifdef __clang__
 #pragma clang attribute pop
 #endif
