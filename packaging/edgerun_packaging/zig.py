@@ -49,7 +49,11 @@ _LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops")}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
 _SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
 # The launcher waits for files, clients and kernels.
-_SMALL_LAUNCHER = ("-Os",)
+_SMALL = ("-Os",)
+_PER_NODE_AT_MOST = frozenset(
+    {"plan.c", "bind.c", "topology.c", "cpu.c", "error.c", "memory.c", "table.c", "dims.c", "runtime.c"}
+)
+"""Sources of the runtime that work while a plan is loaded and shapes are bound, and a moment for each node."""
 _LINK_HARDENING = ("-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now")
 
 
@@ -174,7 +178,7 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
         arguments = [f"-mcpu={level.cpu}", *defines, *tuning, str(CSRC / "isa.c")]
         jobs.append((kernels, arguments))
     for source in [*runtime_sources(), *extra]:
-        small = _SMALL_LAUNCHER if source.parent == LAUNCHER else ()
+        small = _SMALL if source.parent == LAUNCHER or source.name in _PER_NODE_AT_MOST else ()
         arguments = [f"-mcpu={weakest}", *small, str(source)]
         jobs.append((headers + _folder_digest(source.parent, skip="kernels"), arguments))
     common = ["-target", to.triple, *FLAGS, *to.flags, *flags, f"-I{CSRC}", "-c"]

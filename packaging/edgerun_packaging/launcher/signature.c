@@ -6,6 +6,9 @@
 #include <unistd.h>
 #include "launcher.h"
 
+/* Run once, if at all: small rather than fast. */
+#pragma clang attribute push(__attribute__((minsize)), apply_to = function)
+
 typedef int64_t field[16];
 
 static const uint64_t round_constants[80] = {
@@ -322,3 +325,5 @@ int plan_signed(int fd, uint64_t offset, uint64_t bytes, const pack_signature *b
   sha512_end(&s, message + 16);
   return ed25519_verify(block->signature, block->key, message, sizeof message);
 }
+
+#pragma clang attribute pop
