@@ -22,6 +22,7 @@ from edgerun.report import FORMATS
 VERBS = {
     "check": "List everything that would keep a model from running, all at once.",
     "convert": "Import a model, optimise it and write a bundle (.edge).",
+    "quantize": "Make a model smaller and faster: 8 or 4-bit weights, the loss measured.",
     "inspect": "Show inputs, outputs, ops and weights of a model, plan or packed file.",
     "plan": "Show the memory plan: arena, peak step, offsets.",
     "run": "Run a model once on given inputs.",

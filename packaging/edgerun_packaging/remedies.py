@@ -45,7 +45,7 @@ def find(now: Trial, footprint: Footprint, target: Target, source: Path | None, 
     floats = sum(t.data.nbytes for t in now.graph.tensors.values() if t.data is not None and t.dtype.short == "f32")
     if floats:
         found.append(
-            Remedy("int8 weights: quantise the model before packing", floats * 3 // 4, floats * 3 // 4, 0.0, False)
+            Remedy("int8 weights: edgerun quantize MODEL --data FOLDER", floats * 3 // 4, floats * 3 // 4, 0.0, False)
         )
     return found
 

@@ -220,7 +220,8 @@ def _implied(layer: Node, scale: float, zero: int, dtype: DType) -> bool:
         return False
     low, high = _RANGE[dtype]
     half = 0.5 * scale  # a bound this close to the end of the range rounds to the same code
-    return layer.attrs["p0"] <= (low - zero) * scale + half and layer.attrs["p1"] >= (high - zero) * scale - half
+    p0, p1 = layer.attrs.get("p0", 0.0), layer.attrs.get("p1", 0.0)
+    return bool(p0 <= (low - zero) * scale + half and p1 >= (high - zero) * scale - half)
 
 
 def _integer_bias(editor: Editor, layer: Node, x: _Quantised, w: _Quantised) -> str | None:
