@@ -20,7 +20,7 @@ from edgerun.dtypes import DType
 from edgerun.errors import EdgerunError, FileFormatError, InputOutputError, UnsupportedError, UsageError
 from edgerun.graph import Graph, Shape, concrete_shape
 
-BACKENDS = ("numpy", "native", "wgpu")
+BACKENDS = ("numpy", "native", "wgpu", "cuda")
 CHECKPOINTS = (".safetensors", ".gguf", ".pt", ".pth", ".bin")
 """Endings of trained checkpoints; a model folder is one too."""
 
@@ -89,9 +89,9 @@ def random_array(port: PortInfo, generator: np.random.Generator) -> np.ndarray:
 
 
 def from_graph(graph: Graph, backend: str = "numpy", *, threads: int = 1, **options: Any) -> Session:
-    """A session for a graph in memory. `backend`: "numpy", "native", "wgpu", or "auto" (native where it can run it).
+    """A session for a graph in memory. `backend`: one of BACKENDS, or "auto" (native where it can run it).
 
-    `options` go to the backend: for native those of its lowering, for wgpu `split` and `allow_software`.
+    `options` go to the backend: for native those of its lowering, for cuda `split`, for wgpu also `allow_software`.
     Raises UnsupportedError listing every node the backend cannot run, BackendUnavailable when its library is missing.
     """
     if backend not in (*BACKENDS, "auto"):
@@ -106,6 +106,10 @@ def from_graph(graph: Graph, backend: str = "numpy", *, threads: int = 1, **opti
         except EdgerunError:
             if backend == "native":
                 raise
+    if backend == "cuda":
+        from edgerun.backends.cuda.runner import CudaRunner
+
+        return Session(inputs, outputs, CudaRunner(graph, **options), "cuda", graph)
     if backend == "wgpu":
         from edgerun.backends.wgpu.runner import WgpuRunner
 

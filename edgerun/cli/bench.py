@@ -24,7 +24,7 @@ from edgerun.report import Column, Report, Table, number, size_text
 
 @click.command("bench")
 @model_argument
-@backend_option("auto", "native", "numpy", "wgpu")
+@backend_option("auto", "native", "numpy", "wgpu", "cuda")
 @click.option("--threads", help="A number, a list such as 1,2,4, or `sweep`. Default: all cores.")
 @click.option("--runs", type=click.IntRange(1), help="Timed runs. Default: as many as fit into --seconds.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=2.0, help="Time of the steady phase.")
@@ -163,7 +163,7 @@ def _measure(
             return {name: np.array([64 * (name == "position")]) for name in ("tokens", "position")}
         return read_inputs(session.inputs, inputs, shapes=bound, seed=seed, default="random")
 
-    if backend.name in ("numpy", "wgpu"):
+    if backend.name in ("numpy", "wgpu", "cuda"):
         counts = counts[:1]
     rows = bench.measure(open_session, feed, counts, bench.Settings(runs, seconds, warmup, allow_throttled))
     session = opened[0]

@@ -105,9 +105,12 @@ def backend_option(*names: str) -> Callable[[Callable[..., Any]], Callable[..., 
         @click.option("--allow-software-adapter", "software", is_flag=True, help="wgpu: also a GPU that is a program.")
         @functools.wraps(function)
         def wrapped(*args: Any, chosen: str, split: bool, software: bool, **kwargs: Any) -> Any:
-            if (split or software) and chosen != "wgpu":
-                raise UsageError("--split and --allow-software-adapter belong to --backend wgpu")
-            options = {"split": split, "allow_software": software} if chosen == "wgpu" else {}
+            if software and chosen != "wgpu":
+                raise UsageError("--allow-software-adapter belongs to --backend wgpu")
+            if split and chosen not in ("wgpu", "cuda"):
+                raise UsageError("--split belongs to --backend wgpu and cuda")
+            options = {"split": split} if chosen in ("wgpu", "cuda") else {}
+            options |= {"allow_software": software} if chosen == "wgpu" else {}
             return function(*args, backend=Backend(chosen, options), **kwargs)
 
         return wrapped

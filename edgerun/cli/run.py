@@ -25,7 +25,7 @@ from edgerun.report import Column, Report, Table, plain
 
 @click.command("run")
 @model_argument
-@backend_option("auto", "native", "numpy", "wgpu")
+@backend_option("auto", "native", "numpy", "wgpu", "cuda")
 @click.option("--threads", type=click.IntRange(1), default=1)
 @input_options
 @click.option("--stream", is_flag=True, help="Go on until standard input, which holds record after record, ends.")

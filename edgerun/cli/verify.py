@@ -26,7 +26,7 @@ _SMALL = "{:.3g}".format
 
 @click.command("verify")
 @model_argument
-@backend_option("native", "numpy", "wgpu")
+@backend_option("native", "numpy", "wgpu", "cuda")
 @click.option(
     "--against",
     type=click.Choice(["numpy", "onnxruntime"]),

@@ -1,0 +1,1 @@
+"""The CUDA backend: the WGSL kernels as CUDA C++, run through NVIDIA's driver library alone."""
