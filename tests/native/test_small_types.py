@@ -97,3 +97,29 @@ def test_they_are_moved_but_not_reduced(dtype: DType) -> None:
 
     with pytest.raises(UnsupportedError, match="reduction of"):
         run_op("reduce", [x], {"kind": "sum", "over": (0,)}, types=[TensorType(dtype, (1, 4))])
+
+
+@pytest.mark.parametrize("dtype", [DType.F8E4M3FN, DType.F8E5M2FNUZ, DType.F4E2M1, DType.I4, DType.U2])
+@pytest.mark.parametrize("scales", [(), (3,)])
+@pytest.mark.parametrize("with_zero", [False, True])
+def test_quantisation(dtype: DType, scales: tuple[int, ...], with_zero: bool) -> None:
+    from edgerun.backends.numpy.quant import dequantize_linear, quantize_linear
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 3, 20)).astype(np.float32) * 4
+    scale = np.full(scales, 0.25, np.float32) * (1 + np.arange(3, dtype=np.float32) if scales else 1)
+    zero = convert(np.full(scales, 1, np.float32), dtype) if with_zero else None
+    inputs = [x, np.asarray(scale, np.float32), zero]
+    attrs: dict[str, Any] = {"axis": 1, "dtype": dtype}
+    want = quantize_linear(*inputs, **attrs)
+    got = run_op("quantize_linear", inputs, attrs, types=[TensorType(dtype, x.shape)])[0]
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+    back = run_op("dequantize_linear", [want, *inputs[1:]], {"axis": 1}, types=[TensorType(DType.F32, x.shape)])[0]
+    np.testing.assert_allclose(back, dequantize_linear(want, *inputs[1:], axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_progressions(dtype: DType) -> None:
+    start, limit, delta = (np.asarray(v, dtype.numpy) for v in (1, 10, 2))
+    got = run_op("range", [start, limit, delta], types=[TensorType(dtype, (5,))])[0]
+    assert got.astype(np.float32).tolist() == [1, 3, 5, 7, 9]

@@ -244,11 +244,18 @@ def emit_values(cx: Lowering, values: Sequence[DimLike], output: str) -> None:
 
 @lowers("range")
 def range_(node: Node, cx: Lowering) -> None:
-    dtype = cx.dtype(node.outputs[0])
-    if dtype not in (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64):
-        raise UnsupportedError(f"a native range of {dtype.short}")
     if any(isinstance(d, Dim) for d in cx.shape(node.outputs[0])):
         define(cx, node.outputs[0], [_range_size(node, cx)])
+    dtype = cx.dtype(node.outputs[0])
+    if dtype in (DType.F16, DType.BF16):
+        from edgerun.backends.native.ops.elementwise import apply, cast
+
+        wide = cx.temp(DType.F32, cx.shape(node.outputs[0]), "range")
+        cx.emit("range", [cast(cx, i, DType.F32) for i in node.inputs], [wide], why="arithmetic progression")
+        apply(cx, (("cast", dtype, 0),), [wide], node.outputs[0])
+        return
+    if dtype not in (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64):
+        raise UnsupportedError(f"a native range of {dtype.short}")
     cx.emit("range", list(node.inputs), [node.outputs[0]], why="arithmetic progression")
 
 

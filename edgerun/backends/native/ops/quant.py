@@ -22,6 +22,7 @@ RANGES |= {DType.U4: (0, 15), DType.U2: (0, 3), DType.I4: (-8, 7), DType.I2: (-2
 STORED = {DType.U4: np.uint8, DType.U2: np.uint8, DType.I4: np.int8, DType.I2: np.int8}
 """Types of less than a byte, and what holds their codes while the kernels compute."""
 CODES = (DType.U8, DType.I8)
+SMALL_FLOATS = (DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1)
 COLUMNS, COLUMN_BYTES, ROWS = 16, 16, 56
 """QG_N, QG_COLUMN_BYTES and QG_ROWS of qtile.h and qgemm.h."""
 PAIRS = 128
@@ -36,6 +37,9 @@ def _name(node: Node, index: int) -> str:
 def quantize_linear(node: Node, cx: Lowering) -> None:
     """Divided in f32, whatever the type of the scale."""
     dtype = cx.dtype(node.outputs[0])
+    if dtype in SMALL_FLOATS:
+        _scaled_floats(node, cx, forward=True)
+        return
     if dtype not in RANGES:
         raise UnsupportedError(f"quantisation to {dtype.short} is not done by the native backend")
     for name in node.inputs[:2]:
@@ -60,6 +64,9 @@ def dequantize_linear(node: Node, cx: Lowering) -> None:
     dtype = cx.dtype(x)
     if dtype in STORED:
         x, zero = (_widened(cx, n, dtype) for n in (x, zero))
+    elif dtype in SMALL_FLOATS:
+        _scaled_floats(node, cx, forward=False)
+        return
     elif dtype not in RANGES and dtype is not DType.I32:
         raise UnsupportedError(f"dequantisation of {dtype.short} is not done by the native backend")
     params: list[Param] = [node.attrs.get("axis", 0), node.attrs.get("block", 0), 0, 0]
@@ -71,6 +78,36 @@ def dequantize_linear(node: Node, cx: Lowering) -> None:
     cx.emit("dequantize", [x, scale, zero], [result], params, why="one pass")
     if result != out:
         apply(cx, (("cast", final, 0),), [result], out)
+
+
+def _scaled_floats(node: Node, cx: Lowering, *, forward: bool) -> None:
+    """Small floats from numbers (`forward`) and to numbers, in one elementwise pass in f32."""
+    if node.attrs.get("block", 0):
+        raise UnsupportedError("small floats with scales of blocks are not done by the native backend")
+    y, final, axis = node.outputs[0], cx.dtype(node.outputs[0]), node.attrs.get("axis", 0)
+    inputs = [cast(cx, node.inputs[0], DType.F32)]
+    for name in filter(None, (node.inputs[1], _name(node, 2))):
+        inputs.append(_along(cx, cast(cx, name, DType.F32), cx.shape(node.inputs[0]), axis))
+    first, steps = len(inputs), ("div", "add") if forward else ("sub", "mul")
+    value, program = 0, list[Any]()
+    for function in steps:
+        if function in ("div", "mul") or first == 3:
+            program.append((function, DType.F32, value, 1 if function in ("div", "mul") else 2))
+            value = first + len(program) - 1
+    wrap = forward and not node.attrs.get("saturate", True)
+    program.append(("cast_wrap" if wrap else "cast", final, value))
+    apply(cx, tuple(program), inputs, y)
+
+
+def _along(cx: Lowering, name: str, shape: Shape, axis: int) -> str:
+    """One number, or one for each index of an axis, so that it broadcasts to `shape`."""
+    one = product(cx.shape(name)) == 1
+    wanted = () if one else tuple(d if k == axis % len(shape) else 1 for k, d in enumerate(shape))
+    if cx.shape(name) == wanted:
+        return name
+    seen = cx.temp(cx.dtype(name), wanted, name)
+    view(cx, name, seen)
+    return seen
 
 
 def _widened(cx: Lowering, name: str, dtype: DType) -> str:
