@@ -1,7 +1,8 @@
 """CUDA C++ to PTX by NVIDIA's run-time compiler (PyPI `nvidia-cuda-nvrtc-cu12`, or that of an installed toolkit).
 
 PTX is kept in the user's cache under the hash of its source, so a board without the compiler can use the cache of
-another machine. The PTX version is lowered so that drivers from CUDA 11.4 on take it: nothing newer is used.
+another machine. With NVRTC 12 the PTX version is lowered so that drivers from CUDA 11.4 on take it: nothing newer is
+used. NVRTC 13 knows no GPU before Turing, and its PTX needs a driver as new as itself.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from edgerun.errors import BackendUnavailable
 
-ARCHITECTURE = "compute_70"
-"""Virtual architecture: every GPU since Volta (Jetson Xavier and newer) compiles it for itself when it is loaded."""
+ARCHITECTURES = {12: "compute_70", 13: "compute_75"}
+"""NVRTC's version -> virtual architecture, which a GPU's driver compiles for itself: Volta (Jetson Xavier), Turing."""
 PTX_VERSION = b".version 7.4"
 
 
@@ -32,11 +33,11 @@ def compiled(source: str) -> bytes:
 
     Raises BackendUnavailable when it is not in the cache and there is no compiler, or with the compiler's message.
     """
-    key = hashlib.sha256(f"{ARCHITECTURE} {source}".encode()).hexdigest()[:40]
+    key = hashlib.sha256(source.encode()).hexdigest()[:40]
     path = folder() / f"{key}.ptx"
     if path.exists():
         return path.read_bytes()
-    ptx = re.sub(rb"\.version \d+\.\d+", PTX_VERSION, _compile(source), count=1)
+    ptx = _compile(source)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_bytes(ptx)
@@ -47,10 +48,10 @@ def compiled(source: str) -> bytes:
 @cache
 def library() -> ctypes.CDLL:
     """The compiler. Raises BackendUnavailable."""
-    names = ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]
     spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        names += [str(p) for p in sorted(Path(place).glob("**/libnvrtc.so.1?"))]
+    places = list(spec.submodule_search_locations or []) if spec else []
+    installed = sorted((p for place in places for p in Path(place).glob("**/libnvrtc.so.1?")), key=lambda p: p.suffix)
+    names = [*map(str, installed), "libnvrtc.so.12", "libnvrtc.so.13"]
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -63,8 +64,11 @@ def library() -> ctypes.CDLL:
 
 def _compile(source: str) -> bytes:
     lib, program, size = library(), ctypes.c_void_p(), ctypes.c_size_t()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    lib.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    architecture = ARCHITECTURES[min(major.value, max(ARCHITECTURES))]
     lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-    options = [f"--gpu-architecture={ARCHITECTURE}".encode(), b"--std=c++17", b"--fmad=true", b"-default-device"]
+    options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--fmad=true", b"-default-device"]
     status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     if status:
         lib.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -75,4 +79,5 @@ def _compile(source: str) -> bytes:
     ptx = ctypes.create_string_buffer(size.value)
     lib.nvrtcGetPTX(program, ptx)
     lib.nvrtcDestroyProgram(ctypes.byref(program))
-    return ptx.raw.rstrip(b"\0") + b"\0"
+    text = ptx.raw.rstrip(b"\0") + b"\0"
+    return re.sub(rb"\.version \d+\.\d+", PTX_VERSION, text, count=1) if major.value == 12 else text
