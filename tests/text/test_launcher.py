@@ -152,7 +152,8 @@ def test_a_packed_model_writes_what_python_writes(packed, arch, kind):
 
 def test_python_opens_the_packed_model(packed):
     path, source = packed(host_arch())
-    texts = ["".join(Generator(load(p, "native", context=128)).text(PROMPT, limit=12)) for p in (path, source)]
+    sessions = (load(path), load(source, "native", context=128))
+    texts = ["".join(Generator(session).text(PROMPT, limit=12)) for session in sessions]
     assert texts[0] == texts[1]
 
 
