@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ def open_model(path: Path, *, threads: int = 0, isa: str | None = None, allow_so
 
     Raises FileFormatError, UnsupportedError, UsageError, and BackendUnavailable without a GPU.
     """
-    payload = map_plan(path)
+    payload = _map_bundle(path) if path.suffix == ".edge" else map_plan(path)
     if payload[:8] == PLAN_MAGIC:
         return importlib.import_module("edgerun.board.native_model").open_payload(payload, threads, isa)
     if isa is not None:
@@ -84,3 +85,8 @@ def open_model(path: Path, *, threads: int = 0, isa: str | None = None, allow_so
     if (graph.meta.get(META) or {}).get("backend") == "wgpu":
         return importlib.import_module("edgerun.board.wgpu_model").open_graph(graph, payload, allow_software)
     return importlib.import_module("edgerun.board.numpy_model").NumpyBoardModel(graph, payload)
+
+
+def _map_bundle(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

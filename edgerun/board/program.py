@@ -52,8 +52,11 @@ def _restore_temporary_folder() -> None:
 
 
 def own_file() -> Path:
-    """The packed file: what the launcher says it is, else this process's executable."""
-    return Path(os.environ.get("EDGERUN_FILE") or sys.executable)
+    """The packed file, as its start tells; in a file of stock PyInstaller the model among what it unpacked."""
+    if os.environ.get("EDGERUN_FILE"):
+        return Path(os.environ["EDGERUN_FILE"])
+    unpacked = Path(getattr(sys, "_MEIPASS", "."))
+    return next((p for p in (unpacked / "model.plan", unpacked / "model.edge") if p.exists()), Path(sys.executable))
 
 
 def _run(words: list[str], name: str, started: float) -> int:

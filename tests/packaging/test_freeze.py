@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgerun import bench
+from edgerun import bench, bundle
 from edgerun.backends.numpy.executor import NumpyExecutor
 from edgerun.dtypes import DType
 from edgerun.errors import BudgetExceeded, UnsupportedError, UsageError
@@ -243,6 +244,33 @@ def test_budgets_cover_this_engine(digits: Graph, tmp_path: Path) -> None:
         freeze(digits, load(HOST), tmp_path / "m", python=PythonOptions(python_root=tmp_path))
     with pytest.raises(UnsupportedError, match="does not support riscv64"):
         freeze(digits, load("riscv64"), tmp_path / "m")
+
+
+def test_stock_pyinstaller(digits: Graph, tmp_path: Path) -> None:
+    bundle.save(digits, tmp_path / "digits.edge")
+    spec = Path(__file__).parents[2] / "packaging" / "edgerun.spec"
+    words = [
+        sys.executable,
+        "-m",
+        "PyInstaller",
+        "--noconfirm",
+        "--log-level",
+        "ERROR",
+        "--distpath",
+        "dist",
+        str(spec),
+    ]
+    environment = {
+        **os.environ, "EDGERUN_MODEL": "digits.edge", "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYINSTALLER_CONFIG_DIR": str(tmp_path / "config"),
+    }  # fmt: skip
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    program = tmp_path / "dist" / "digits"
+    document = _json(call(program, "run", "--json", "--input", "random", "--seed", "4", "--shape", "image=1,1,8,8"))
+    want = NumpyExecutor(digits).run({"image": random_values(DType.F32, (1, 1, 8, 8), 4)})["probabilities"]
+    np.testing.assert_allclose(document["outputs"][0]["values"], want.ravel(), rtol=1e-4, atol=1e-6)
+    assert _json(call(program, "info", "--json"))["backend"] == "native"
 
 
 def test_wgpu_inside_on_a_software_adapter(digits: Graph, tmp_path: Path) -> None:

@@ -165,11 +165,20 @@ def _plan_payload(
     """The plan with manifest and golden vectors, as engine native stores them."""
     assert reader is not None
     made = golden_vectors.make(graph, reader, seed=options.seed, file=options.golden_file) if options.golden else None
+    ports = (*reader.inputs, *reader.outputs)
     predicted = footprint.predict(
-        contents, front, padding(front, reader.arch) + FOOTER_BYTES, package.stat().st_size, module_bytes,
-        payload=len(reader.data), weights=len(reader.weights), work=reader.arena_bytes, threads=about["threads"],
+        contents,
+        front,
+        padding(front, reader.arch) + FOOTER_BYTES,
+        package.stat().st_size,
+        module_bytes,
+        payload=len(reader.data),
+        weights=len(reader.weights),
+        work=reader.arena_bytes,
+        io=sum(reader.tensors[number].bytes for number, _ in ports),
+        threads=about["threads"],
         scratch=reader.thread_scratch_bytes,
-    )  # fmt: skip
+    )
     manifest = about | _ram(predicted) | {"golden": [made.manifest] if made else []}
     text = json.dumps(manifest, separators=(",", ":")).encode() + b"\0"
     return with_extras(reader.data, text, made.vectors if made else []), manifest, predicted
@@ -191,7 +200,7 @@ def _bundle_payload(
     start = 8 + int.from_bytes(plain[:8], "little")
     predicted = footprint.predict(
         contents, front, padding(front, about["target"]["arch"]) + FOOTER_BYTES, package.stat().st_size, module_bytes,
-        payload=len(plain), weights=len(plain) - start, work=activations, threads=1, scratch=0,
+        payload=len(plain), weights=len(plain) - start, work=activations, io=0, threads=1, scratch=0,
     )  # fmt: skip
     manifest = about | _ram(predicted) | {"golden": [golden] if golden else []}
     manifest["weights_sha256"] = weights_digest(plain)

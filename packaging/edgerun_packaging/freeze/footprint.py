@@ -11,7 +11,7 @@ from pathlib import Path
 from edgerun_packaging.budgets import Footprint, Part, Remedy
 from edgerun_packaging.freeze.contents import NATIVE_LIBRARY, Contents
 
-INTERPRETER_BYTES = 13_000_000
+INTERPRETER_BYTES = 13_500_000
 """CPython with its standard library's modules loaded: heap and touched pages."""
 NUMPY_BYTES = 13_000_000
 """NumPy, ctypes and our modules: heap and touched pages."""
@@ -21,6 +21,8 @@ NATIVE_BYTES = 1_500_000
 """The native library and the tables of the plan as Python objects."""
 WGPU_BYTES = 60_000_000
 """The wgpu library with its headers parsed, and a Vulkan driver; drivers differ much."""
+IO_COPIES = 6
+"""An input as Python handles it: the array, its copy for the model, and what drawing random values takes."""
 THREAD_STACK_BYTES = 16 * 1024
 
 
@@ -34,10 +36,11 @@ def predict(
     payload: int,
     weights: int,
     work: int,
+    io: int,
     threads: int,
     scratch: int,
 ) -> Footprint:
-    """All in bytes. `work`: arena, or activations on NumPy; `payload` contains the weights."""
+    """All in bytes. `work`: arena, or activations on NumPy; `io`: inputs and outputs; `payload` with its weights."""
     native = any(name.startswith(NATIVE_LIBRARY) for name in contents.files)
     groups = {"Python": 0, "NumPy": 0, "native kernels": 0, "wgpu": 0, "other libraries": 0}
     for name, path in contents.files.items():
@@ -62,6 +65,7 @@ def predict(
         Part("graph", payload - weights),
         Part("weights", weights),
         Part("arena" if native else "activations", work),
+        Part("inputs and outputs", IO_COPIES * io),
         Part("thread scratch and stacks", threads * scratch + (threads - 1) * THREAD_STACK_BYTES),
     ]
     return Footprint([p for p in size if p.bytes], ram)
