@@ -45,7 +45,7 @@ FLAGS = (
     "-fno-unwind-tables", "-fno-stack-protector", "-Wall", "-Wextra", "-Wno-unused-parameter",
 )  # fmt: skip
 # Kernels say themselves which loops to unroll; doing it to all others adds a third to the code of the widest levels.
-_LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops")}
+_LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops"), "armv7": ("-fno-unroll-loops",)}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
 _SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
 # The launcher waits for files, clients and kernels.
@@ -199,7 +199,8 @@ def objects(to: Target, extra: Sequence[Path] = (), flags: Sequence[str] = ()) -
 def link(to: Target, inputs: Sequence[Path], out: Path, flags: Sequence[str] = ()) -> None:
     """Link objects into `out`. The weakest level's -mcpu also applies to libc, which zig compiles for it."""
     contents = [p.read_bytes() for p in inputs]
-    arguments = ["-target", to.triple, f"-mcpu={to.levels[0].cpu}", *to.flags, *flags]
+    cpu = to.levels[0].cpu.removesuffix("+thumb_mode")  # zig cannot compile its libc for it
+    arguments = ["-target", to.triple, f"-mcpu={cpu}", *to.flags, *flags]
     made = _cached(_digest("link", *arguments, *contents), ".bin", [*arguments, *map(str, inputs)])
     shutil.copyfile(made, out)
     out.chmod(0o755)
