@@ -57,6 +57,7 @@ SOURCES = (
     "qconv",
     "qdepthwise",
     "qsum",
+    "qtable",
     "nbits",
     "group",
     "attention",

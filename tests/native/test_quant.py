@@ -260,3 +260,19 @@ def test_sums_become_one_kernel() -> None:
         cx = Lowering(graph, "aarch64")
         cx.run()
         assert [n.kernel for n in cx.nodes] == [kernel]
+
+
+@pytest.mark.parametrize("level", ["", "armv7"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("out", [DType.U8, DType.I8, DType.F32])
+def test_tables_of_codes(kind: Any, out: DType, level: str) -> None:
+    """All functions of one 8-bit code, also with a constant for an input, and lengths around whole words."""
+    info, f = np.iinfo(kind), DType.F32
+    program = (("cast", f, 0), ("mul", f, 1, 2), ("tanh", f, 3), ("const", f, 90.0), ("mul", f, 4, 5))
+    program += (("round", f, 6), ("cast", out, 7)) if out is not f else ()
+    for length in (1, 7, 8, 300):
+        x = np.resize(np.arange(info.min, info.max + 1).astype(kind), (1, length))
+        inputs = [x, np.asarray([0.02], np.float32)]
+        expected = find("elementwise")(*inputs, program=program)
+        (y,) = run_op("elementwise", inputs, {"program": program}, constant=(1,), level=level, in_place=True)
+        np.testing.assert_array_equal(y, expected)

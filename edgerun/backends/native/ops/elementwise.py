@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgerun.backends.native.lowering import Lowering, lowers
-from edgerun.backends.native.ops.requantize import quantised_sum
+from edgerun.backends.native.ops.requantize import code_table, quantised_sum
 from edgerun.dims import product
 from edgerun.dtypes import DType, from_numpy
 from edgerun.errors import UnsupportedError
@@ -100,7 +100,7 @@ def _class(dtype: DType) -> int:
 @lowers("elementwise")
 def elementwise(node: Node, cx: Lowering) -> None:
     """One kernel call for the whole program."""
-    if quantised_sum(node, cx):
+    if code_table(node, cx) or quantised_sum(node, cx):
         return
     program: Program = node.attrs["program"]
     names, operands = list(dict.fromkeys(node.inputs)), []

@@ -1,6 +1,7 @@
-"""Elementwise programs that give 8-bit codes of a sum: one kernel for what surrounds integer layers.
+"""Elementwise programs around integer layers that have kernels of their own.
 
-Residual additions, quantisation of inputs and changes of scale all are the program
+Whatever gives a number or code for one 8-bit code is a table of 256 entries, filled by the NumPy kernel while planning.
+Residual additions and quantisation of inputs are sums that become 8-bit codes, the program
 
     x = (cast(a) - zero) * scale      or a itself, where it is f32
     x + the same of b                 when there is a second input
@@ -14,7 +15,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from edgerun.backends.native.lowering import Lowering
+from edgerun.backends.numpy.registry import find
 from edgerun.dtypes import DType
 from edgerun.graph import Node
 
@@ -102,6 +106,29 @@ def _with_number(value: _Sum, function: str, number: float) -> _Sum | None:
     if function == "add" and value.stage == 2:
         return replace(value, zero=number, stage=3)
     return None
+
+
+def code_table(node: Node, cx: Lowering) -> bool:
+    """Lower the node to a table and return True when its only input that is no single constant holds 8-bit codes."""
+    constants = {name: data for name in node.inputs if (data := cx.constant(name)) is not None}
+    codes = [name for name in dict.fromkeys(node.inputs) if name not in constants]
+    out = node.outputs[0]
+    dtype = cx.dtype(out)
+    if len(codes) != 1 or cx.dtype(codes[0]) not in RANGES or (dtype not in RANGES and dtype is not DType.F32):
+        return False
+    if cx.shape(codes[0]) != cx.shape(out) or any(d.size != 1 for d in constants.values()):
+        return False
+    if len(node.attrs["program"]) < 3:
+        return False
+    every = np.arange(256, dtype=np.uint8).view(cx.dtype(codes[0]).numpy)
+    with np.errstate(all="ignore"):
+        arrays = [constants[name].reshape(()) if name in constants else every for name in node.inputs]
+        table = np.asarray(find("elementwise")(*arrays, program=node.attrs["program"]))
+    cx.emit(
+        "code_table", [codes[0], cx.weight(table, f"{out}.table")], [out], [],
+        in_place=[(0, 0)] if dtype.itemsize == 1 else [], why="a table of what each of 256 codes becomes",
+    )  # fmt: skip
+    return True
 
 
 def quantised_sum(node: Node, cx: Lowering) -> bool:

@@ -7,6 +7,7 @@
 #include "resize.c"
 #include "nbits.c"
 #include "quant.c"
+#include "qtable.c"
 #include "rnn.c"
 #include "reduce.c"
 /* Kernels that move indices about rather than compute: small code matters more than speed. */
