@@ -22,6 +22,7 @@ _PACKAGES = {
     "ziglang": "building stubs and the native library (pip install 'edgerun[host]')",
     "wgpu": "GPUs (pip install 'edgerun[wgpu]')",
     "onnxruntime": "`verify --against onnxruntime` (pip install 'edgerun[bench]')",
+    "PyInstaller": "engine python (pip install 'edgerun[python-engine]')",
     "PIL": "images as inputs (pip install pillow)",
 }
 _QEMU = {"aarch64": "qemu-aarch64", "armv7": "qemu-arm", "riscv64": "qemu-riscv64"}
