@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgerun.backends.native.backend import compile_plan
 from edgerun.machine import host_arch
 from edgerun.session import load_graph
 from edgerun_packaging.pack import Options, Packed, pack
@@ -104,3 +105,12 @@ def test_peak_memory_is_as_predicted(name: str, tmp_path: Path):
     assert peak <= parts["weights"] + parts["arena"] + 2 * MEGABYTE
     assert peak <= 1.05 * predicted
     assert predicted <= 1.05 * peak or name in READ_IN_PART
+
+
+@pytest.mark.parametrize("name", sorted(FOUND))
+def test_the_arena_is_as_small_as_what_is_alive(name: str):
+    """At most 6 % above the lower bound: the most that is alive in one step."""
+    model = FOUND[name]
+    graph = load_graph(model.path, shapes={k: v.shape for k, v in model.arrays()[0].items()})
+    memory = compile_plan(graph, "aarch64").memory
+    assert memory.gap_percent <= 6
