@@ -137,6 +137,8 @@ class _Writer:
             raise PlanError(f"tensor {t.name!r} has the type {t.dtype.short}, which the native runtime lacks")
         if len(t.shape) > layout.MAX_RANK:
             raise PlanError(f"tensor {t.name!r} has rank {len(t.shape)}, at most {layout.MAX_RANK} is possible")
+        if not (0 <= t.offset < 1 << 63 and 0 <= t.bytes < 1 << 63):
+            raise PlanError(f"tensor {t.name!r} would take {t.bytes} bytes", hint="give smaller bounds with --dim")
         dims = self._words([self.dims.number(d) for d in t.shape])
         ld = 0 if t.ld is None else 1 + self.dims.number(t.ld)
         flags = TensorFlag.VIEW if t.view else 0

@@ -9,7 +9,6 @@ take one of its branches, stays below the prediction.
 from __future__ import annotations
 
 from edgerun.plan import PlanReader
-from edgerun.plan.layout import Section
 from edgerun_packaging.budgets import Footprint, Part
 from edgerun_packaging.elf import Audit
 
@@ -29,9 +28,8 @@ NODE_BYTES = 720
 
 
 def predict(plan: PlanReader, stub: Audit, stub_bytes: int, *, padding: int, extras: int, threads: int) -> Footprint:
-    """Sizes for a plan appended to a stub. `extras`: bytes of manifest and golden vectors; `threads`: in total."""
-    others = (Section.GOLDEN, Section.MANIFEST, Section.WEIGHTS)
-    plan_tables = sum(size for kind, (_, _, size) in plan.sections.items() if kind not in others)
+    """Sizes for a plan (without manifest and golden vectors: `extras` bytes) appended to a stub; `threads` in total."""
+    plan_tables = len(plan.data) - len(plan.weights)
     weights = len(plan.weights)
     size = [
         Part("stub (runtime, kernels, launcher)", stub_bytes),

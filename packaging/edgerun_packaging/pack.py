@@ -13,7 +13,7 @@ from edgerun import __version__
 from edgerun.errors import BudgetExceeded, FileFormatError, InputOutputError, UnsupportedError
 from edgerun.files import atomic_write
 from edgerun.graph import Graph
-from edgerun.packed import FOOTER_BYTES, assemble, padding
+from edgerun.packed import FOOTER_BYTES, SIGNATURE_BYTES, assemble, padding
 from edgerun.plan import PlanReader
 from edgerun_packaging import budgets as limits
 from edgerun_packaging import remedies, stubs
@@ -106,7 +106,10 @@ def pack(
     threads = options.threads or max(target.cores, 1)
     provenance = provenance_of(graph, source)
     text = {"text": graph.meta["text"]} if "text" in graph.meta else {}
-    plan, footprint, manifest = _finish(reader, golden, elf, len(stub), threads, provenance, target, budgets, text)
+    trailer = FOOTER_BYTES + (SIGNATURE_BYTES if options.key is not None else 0)
+    plan, footprint, manifest = _finish(
+        reader, golden, elf, len(stub), threads, provenance, target, budgets, text, trailer
+    )
     expected = estimate(graph, target, threads)
     excess = limits.check(footprint, budgets, *((expected.seconds, expected.basis) if expected else ()))
     if excess:
@@ -114,7 +117,7 @@ def pack(
         def predict_trial(trial: remedies.Trial) -> Footprint:
             other = PlanReader(compile_plan(trial.graph, target, replace(options, plan=trial.plan)))
             vectors = golden if trial.golden else None
-            return _finish(other, vectors, elf, len(stub), trial.threads, provenance, target, budgets, text)[1]
+            return _finish(other, vectors, elf, len(stub), trial.threads, provenance, target, budgets, text, trailer)[1]
 
         now = remedies.Trial(graph, threads, dict(options.plan or {}), golden is not None)
         found = remedies.find(now, footprint, target, source, predict_trial)
@@ -147,21 +150,21 @@ def _finish(
     target: Target,
     budgets: Budgets,
     text: Mapping[str, Any],
+    trailer: int,
 ) -> tuple[bytes, Footprint, dict[str, Any]]:
     """The plan with manifest and golden vectors. The manifest tells its own size: a first pass finds it.
 
-    `text`: what the manifest of a language model says besides.
+    `text`: what the manifest of a language model says besides; `trailer`: bytes behind the plan.
     """
     vectors = golden.vectors if golden else []
     manifest: dict[str, Any] = {}
-    bare = len(with_extras(reader.data, b"", []))
     extras = 4096
     for _ in range(3):
         footprint = predict(
             reader,
             elf,
             stub_bytes,
-            padding=padding(stub_bytes, target.arch) + FOOTER_BYTES,
+            padding=padding(stub_bytes, target.arch) + trailer,
             extras=extras,
             threads=threads,
         )
@@ -177,9 +180,9 @@ def _finish(
             **text,
         }
         plan = with_extras(reader.data, json.dumps(manifest, separators=(",", ":")).encode() + b"\0", vectors)
-        if len(plan) - bare == extras:
+        if len(plan) - len(reader.data) == extras:
             break
-        extras = len(plan) - bare
+        extras = len(plan) - len(reader.data)
     return plan, footprint, manifest
 
 

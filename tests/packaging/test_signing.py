@@ -34,7 +34,8 @@ def key_file(folder: Path, seed: int = 1) -> Path:
 
 def make(graph: Graph, path: Path, arch: str = HOST, key: Path | None = None, required: bool = False, seed: int = 0):
     options = Options(threads=1, seed=seed, key=key, require_signature=required)
-    pack(graph, load(arch), path, source=DIGITS / "digits.onnx", options=options)
+    packed = pack(graph, load(arch), path, source=DIGITS / "digits.onnx", options=options)
+    assert packed.bytes == packed.footprint.size_bytes == path.stat().st_size
     return path
 
 

@@ -19,6 +19,8 @@ EXAMPLES = int(os.environ.get("EDGERUN_EXAMPLES", "15"))
 registry.load_all()
 lowering.load_all()
 NOT_NATIVE = {
+    "sequence_at": "natively only in sequences that the importer can take apart",
+    "split_to_sequence": "natively only where its result is taken apart",
     "fail": "an error when it runs",
     "copy": "only sequences, optionals and strings are copied; views of tensors need no node",
 }

@@ -9,6 +9,11 @@
 #define ER_KERNEL_SOURCES "kernels/all.c"
 #define ER_KERNEL_TABLE "kernels.def"
 #endif
+#if defined(ER_BASELINE_CHECKS) && defined(__clang__)
+/* Checks run while a plan is loaded: small code matters more than speed. */
+#define ER_KERNEL(name, file, contract) static int check_##name(const er_call *c) __attribute__((minsize));
+#include ER_KERNEL_TABLE
+#endif
 #include ER_KERNEL_SOURCES
 
 #define ER_JOIN2(a, b) a##_##b
