@@ -20,7 +20,7 @@ _PACKAGES = {
     "safetensors": "importing checkpoints (pip install 'edgerun[host]')",
     "ml_dtypes": "bfloat16 and 8-bit floats (pip install 'edgerun[host]')",
     "ziglang": "building stubs and the native library (pip install 'edgerun[host]')",
-    "wgpu": "GPUs (pip install 'edgerun[wgpu]')",
+    "wgpu": "GPUs by Vulkan, Metal and D3D12 (pip install 'edgerun[wgpu]')",
     "onnxruntime": "`verify --against onnxruntime` (pip install 'edgerun[bench]')",
     "PyInstaller": "engine python (pip install 'edgerun[python-engine]')",
     "PIL": "images as inputs (pip install pillow)",
@@ -41,6 +41,7 @@ def command() -> tuple[Report, int]:
     rows.append(_native())
     rows += _stubs()
     rows += _adapters()
+    rows.append(_cuda())
     for arch, tool in _QEMU.items():
         found = shutil.which(tool) or shutil.which(f"{tool}-static")
         rows.append(_row(tool, bool(found), found or "", f"running {arch} files here (apt install qemu-user)"))
@@ -94,6 +95,22 @@ def _adapters() -> list[dict[str, Any]]:
         _row(f"GPU {k}", not a.refusal, f"{a.name}, {a.kind}, {a.api}", a.refusal or "--backend wgpu can use it")
         for k, a in enumerate(found)
     ]
+
+
+def _cuda() -> dict[str, Any]:
+    """The first CUDA device, and what is missing to use it."""
+    from edgerun.backends.cuda import driver, nvrtc
+    from edgerun.errors import BackendUnavailable
+
+    try:
+        name = driver.probe()
+    except BackendUnavailable as e:
+        return _row("GPU (CUDA)", False, e.message, f"--backend cuda ({driver.REMEDY})")
+    try:
+        nvrtc.library()
+    except BackendUnavailable:
+        return _row("GPU (CUDA)", True, name, f"--backend cuda, for kernels in {nvrtc.folder()} ({nvrtc.REMEDY})")
+    return _row("GPU (CUDA)", True, name, "--backend cuda can use it")
 
 
 def _stubs() -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import subprocess
 import sys
 from functools import cache
 from typing import Any
@@ -12,7 +13,26 @@ import numpy as np
 from edgerun.errors import BackendUnavailable
 
 REMEDY = "install NVIDIA's driver, or use --backend native"
+PROBE_SECONDS = 20
+"""A driver that hangs is given up after this time."""
 _NAMES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
+
+
+def probe() -> str:
+    """The name of the device, found by a child process, so that a broken driver can neither crash nor hang this one.
+
+    Raises BackendUnavailable with the reason when there is none.
+    """
+    try:
+        command = [sys.executable, "-m", "edgerun.backends.cuda.driver"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        message = f"asking for CUDA devices took more than {PROBE_SECONDS} s: the driver hangs"
+        raise BackendUnavailable(message, hint=REMEDY) from None
+    if done.returncode:
+        words = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise BackendUnavailable(words[:200], hint=REMEDY)
+    return done.stdout.strip()
 
 
 @cache
@@ -114,3 +134,17 @@ class Device:
     def replay(self, graph: c.c_void_p) -> None:
         """Run a recorded graph in the order of the stream."""
         self.check(self.lib.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
+
+
+def main() -> int:
+    """The child: the name of the device, or the reason on standard error and exit status 3."""
+    try:
+        print(device().name)
+    except BackendUnavailable as e:
+        print(e.message, file=sys.stderr)
+        return e.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

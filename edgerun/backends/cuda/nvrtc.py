@@ -19,6 +19,7 @@ from edgerun.errors import BackendUnavailable
 
 ARCHITECTURES = {12: "compute_70", 13: "compute_75"}
 """NVRTC's version -> virtual architecture, which a GPU's driver compiles for itself: Volta (Jetson Xavier), Turing."""
+REMEDY = "pip install 'edgerun[cuda]'"
 PTX_VERSION = b".version 7.4"
 
 
@@ -57,9 +58,7 @@ def library() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise BackendUnavailable(
-        "CUDA kernels must be compiled, and NVRTC is not installed", hint="pip install nvidia-cuda-nvrtc-cu12"
-    )
+    raise BackendUnavailable("CUDA kernels must be compiled, and NVRTC is not installed", hint=REMEDY)
 
 
 def _compile(source: str) -> bytes:

@@ -60,7 +60,7 @@ def translate(source: str) -> tuple[str, int]:
     body = body.replace("bitcast<f32>(", "as_float(").replace("bitcast<u32>(", "as_bits(")
     body = body.replace("workgroupBarrier()", "__syncthreads()")
     body = re.sub(rf"fn (\w+)\(([^)]*)\)(?: -> ({_TYPE}))? \{{", _function, body)
-    body = re.sub(rf"\bvar (\w+): ({_TYPE}) =", lambda m: f"{_TYPES[m.group(2)]} {m.group(1)} =", body)
+    body = re.sub(rf"\b(?:var|let) (\w+): ({_TYPE}) =", lambda m: f"{_TYPES[m.group(2)]} {m.group(1)} =", body)
     body = re.sub(r"\b(?:var|let) (\w+) =", r"auto \1 =", body)
     body = re.sub(r"vec4<f32>\(", "vec4(", body)
     body = re.sub(r"\b(f32|i32)\(", lambda m: f"{_TYPES[m.group(1)]}(", body)
