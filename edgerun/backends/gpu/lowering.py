@@ -28,6 +28,7 @@ FAMILIES = (
     "movement",
     "norm",
     "pool",
+    "quant",
     "reduce",
     "resize",
     "rows",

@@ -64,3 +64,25 @@ def reduce(node: Node, cx: Lowering) -> None:
     store = f"  if (l == 0u) {{ v = R[0]; b1[row] = {final}; }}"
     body = f"{coordinates(results, 'row')}\n{loop}\n  R[l] = v;\n{tree(join)}\n{store}"
     cx.emit(per_row([cx.kind(x), cx.kind(out)], count, body, cx.kind(x)), [x, out])
+
+
+@lowers("argreduce")
+def argreduce(node: Node, cx: Lowering) -> None:
+    """The place of an extreme: one invocation for each result. NaN comes before everything."""
+    x, out, shape = node.inputs[0], node.outputs[0], cx.shape(node.inputs[0])
+    axis = node.attrs["axis"] % len(shape)
+    length, inner = shape[axis], int(np.prod(shape[axis + 1 :]))
+    sign = ">" if node.attrs["kind"] == "max" else "<"
+    last = node.attrs.get("last", False)
+    better = f"e {sign}{'=' if last else ''} best"
+    if cx.kind(x) == "f32":
+        better = f"is_nan_(e) || {better}" if last else f"(is_nan_(e) && !is_nan_(best)) || {better}"
+    body = f"""  let base = (i / {inner}u) * {length * inner}u + i % {inner}u;
+  var best = b0[base];
+  var at: i32 = 0;
+  for (var k: u32 = 1u; k < {length}u; k = k + 1u) {{
+    let e = b0[base + k * {inner}u];
+    if ({better}) {{ best = e; at = i32(k); }}
+  }}
+  b1[i] = at;"""
+    cx.pointwise([x], out, body)
