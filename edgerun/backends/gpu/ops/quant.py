@@ -65,3 +65,41 @@ def matmul_integer(node: Node, cx: Lowering) -> None:
     lines.append(f"  for (var k: u32 = 0u; k < {left[-1]}u; k = k + 1u) {{")
     lines.append(f"    v = v + (b0[{at_a}] - za) * (b1[{at_b}] - zb);\n  }}")
     cx.pointwise(buffers, out, "\n".join([*lines, f"  b{len(buffers)}[i] = v;"]))
+
+
+@lowers("qlinear_conv")
+def qlinear_conv(node: Node, cx: Lowering) -> None:
+    """Channels last, one invocation for each element; zero points are taken off the weights beforehand."""
+    x, out = node.inputs[0], node.outputs[0]
+    values = [cx.value(name) for name in node.inputs[1:8]]
+    if any(v is None for v in values):
+        raise UnsupportedError("a quantised convolution whose weights, scales or zero points are computed")
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (np.asarray(v) for v in values)
+    dtype, shape = cx.dtype(out), cx.shape(x)
+    if dtype not in (DType.U8, DType.I8):
+        raise UnsupportedError(f"a quantised convolution to {dtype.short}")
+    outputs, *kernel, per_group = w.shape
+    spatial, taps = len(kernel), int(np.prod(kernel))
+    per_output = outputs // node.attrs.get("group", 1)
+    centred = w.astype(np.int32) - w_zero.astype(np.int32).reshape(-1, *[1] * (spatial + 1))
+    single = (v.astype(np.float32) for v in (x_scale, w_scale, y_scale))
+    first, second, third = (v.reshape(-1) for v in single)
+    multiplier = np.broadcast_to(first * second / third, (outputs,))
+    buffers = [x, cx.constant(centred, DType.I32), cx.constant(multiplier, DType.F32), *node.inputs[8:9]]
+    buffers = [name for name in buffers if name]
+    n, inside, names = f"c{spatial + 1}", [], []
+    lines = [coordinates(cx.shape(out)), f"  let first = ({n} / {per_output}u) * {per_group}u;"]
+    lines.append(f"  var v: i32 = {f'b3[{n}]' if len(buffers) == 4 else '0'};")
+    lines += [f"  for (var tap: u32 = 0u; tap < {taps}u; tap = tap + 1u) {{", coordinates(kernel, "tap", "t")]
+    for axis in range(spatial):
+        step, dilation, before = (node.attrs[key][axis] for key in ("strides", "dilations", "pads"))
+        lines.append(f"    let p{axis} = i32(c{axis + 1} * {step}u + t{axis} * {dilation}u) - {before};")
+        inside.append(f"p{axis} >= 0 && p{axis} < {shape[1 + axis]}")
+        names.append(f"u32(p{axis})")
+    lines.append(f"    if ({' && '.join(inside)}) {{ for (var d: u32 = 0u; d < {per_group}u; d = d + 1u) {{")
+    at = place(shape, ["c0", *names, "first + d"])
+    weight = f"b1[({n} * {taps}u + tap) * {per_group}u + d]"
+    lines.append(f"      v = v + (b0[{at}] - ({int(x_zero.reshape(-1)[0])})) * {weight};\n    }} }}\n  }}")
+    low, high = (-128.0, 127.0) if dtype.is_signed else (0.0, 255.0)
+    code = f"round(f32(v) * b2[{n}]) + ({float(y_zero.reshape(-1)[0])!r})"
+    cx.pointwise(buffers, out, "\n".join([*lines, f"  b{len(buffers)}[i] = i32(clamp({code}, {low}, {high}));"]))
