@@ -37,8 +37,8 @@ def command(file: Path, options: Options, started: float) -> int:
     ok = intact and not wrong
     if options.json:
         document = {
-            "ok": ok, "weights_ok": intact, "golden_sets": len(sets), "values": values, "wrong_outputs": wrong,
-            "max_abs_error": worst, "isa": model.isa,
+            "ok": ok, "weights_ok": intact, "signature": None, "golden_sets": len(sets), "values": values,
+            "wrong_outputs": wrong, "max_abs_error": worst, "isa": model.isa,
         }  # fmt: skip
         show(Report(document), options)
     else:
