@@ -47,7 +47,7 @@ FLAGS = (
 # Kernels say themselves which loops to unroll; doing it to all others adds a third to the code of the widest levels.
 _LEVEL_FLAGS = {"x86_64": ("-mprefer-vector-width=512", "-fno-unroll-loops"), "armv7": ("-fno-unroll-loops",)}
 # Every x86-64 CPU since 2013 has a stronger level than sse2: that one may be slow, but should be small.
-_SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",)}
+_SMALL_LEVELS = {("x86_64", "sse2"): ("-Oz",), ("x86_64", "avx2"): ("-Os",)}
 # The launcher waits for files, clients and kernels.
 _SMALL = ("-Os",)
 _PER_NODE_AT_MOST = frozenset(
