@@ -21,7 +21,7 @@ MEGABYTE = 1_000_000
 MOST = 250 * MEGABYTE
 """Peak of the whole converter's process, the interpreter and its libraries (about 90 MB) included."""
 CONVERT = """
-import json, resource, sys
+import json, sys
 from edgerun.cli.main import main
 try:
     main(["convert", sys.argv[1], "-o", sys.argv[2]])

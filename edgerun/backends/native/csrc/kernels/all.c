@@ -9,6 +9,7 @@
 #include "quant.c"
 #include "qtable.c"
 #include "rnn.c"
+#include "pool.c"
 #include "reduce.c"
 /* Kernels that move indices about rather than compute: small code matters more than speed. */
 #ifdef __clang__
@@ -30,7 +31,6 @@
 #endif
 #ifndef ER_DOT_ONLY
 #include "attention.c"
-#include "pool.c"
 #include "norm.c"
 #include "softmax.c"
 #include "matmul.c"

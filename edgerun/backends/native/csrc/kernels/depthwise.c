@@ -37,7 +37,7 @@ typedef struct {
   conv_image x, y;
   const float *from, *w;
   int kh, kw, sh, sw, pt, pl, dh, dw, act, res;
-  float low, high;                   /* of a clamp; infinite for other activations */
+  float low, high;                   /* of a clamp */
   int64_t parts, channels, channel_blocks; /* an item: one of `parts` parts of the output rows by `channels` channels */
 } dw_job;
 
@@ -54,14 +54,14 @@ ER_INLINE const float *dw_weights(const dw_job *j, int64_t channel) {
   return j->w + channel / DW_BLOCK * DW_BLOCK * (1 + j->kh * j->kw) + channel % DW_BLOCK;
 }
 
-/* Residual and clamp of an output; other activations follow. */
+/* Residual and activation of an output; activations that are not done in registers follow. */
 static __attribute__((noinline)) vf dw_residual(const dw_job *j, const dw_span *s, int64_t ox, int64_t channel, vf v,
                                                 int left) {
   const float *from = s->residual + ox * j->c->in[3].ld + channel;
   vf q = left >= VL ? vload(from) : vload_part(from, left);
   if (j->res == ER_RES_BEFORE) v += q;
-  v = vat_most(vat_least(v, vsplat(j->low)), vsplat(j->high));
-  return j->res == ER_RES_AFTER && j->act <= ER_ACT_CLAMP ? v + q : v;
+  v = act_apply(j->act, v, vsplat(j->low), vsplat(j->high));
+  return j->res == ER_RES_AFTER && act_in_registers(j->act) ? v + q : v;
 }
 
 ER_INLINE void dw_store(float *to, vf v, int left) {
@@ -94,7 +94,7 @@ ER_INLINE void dw_output(const int N, const dw_job *j, const dw_span *s, int64_t
 #pragma GCC unroll 4
   for (int i = 0; i < N; i++) {
     vf v = s->residual ? dw_residual(j, s, s->ox, channel + i * VL, acc[i], left)
-                       : vat_most(vat_least(acc[i], vsplat(j->low)), vsplat(j->high));
+                       : act_apply(j->act, acc[i], vsplat(j->low), vsplat(j->high));
     dw_store(s->to + s->ox * j->y.ld + channel + i * VL, v, left);
   }
 }
@@ -125,7 +125,7 @@ ER_INLINE int64_t dw_strip(const int K, const int S, const int EDGE, const dw_jo
   const int64_t pixel = j->x.ld, row = j->x.w * pixel, ld = j->y.ld, c0 = s->c0, c1 = s->c1;
   const int64_t block = (1 + K * K) * DW_BLOCK, column = s->ox * S - j->pl, strips = EDGE ? 1 : count;
   const uint64_t width = (uint64_t)j->x.w;
-  const int ky0 = s->ky0, ky1 = s->ky1, residual = s->residual != NULL;
+  const int ky0 = s->ky0, ky1 = s->ky1, act = j->act, residual = s->residual != NULL;
   const float *first = s->from + column * pixel + ky0 * row, *weights = j->w;
   float *to = s->to + s->ox * ld;
   const vf low = vsplat(j->low), high = vsplat(j->high);
@@ -156,7 +156,7 @@ ER_INLINE int64_t dw_strip(const int K, const int S, const int EDGE, const dw_jo
       for (int o = 0; o < DW_STRIP; o++) {
         if (EDGE && o >= count) break;
         vf v = residual ? dw_residual(j, s, s->ox + n * DW_STRIP + o, channel, acc[o], left)
-                        : vat_most(vat_least(acc[o], low), high);
+                        : act_apply(act, acc[o], low, high);
         dw_store(to + o * ld + channel, v, left);
       }
     }
@@ -175,13 +175,13 @@ DW_FORM(5, 1, 0) DW_FORM(5, 1, 1) DW_FORM(5, 2, 0) DW_FORM(5, 2, 1)
 static const dw_fn dw_forms[2][2][2] = {{DW_PAIR(3, 1), DW_PAIR(3, 2)}, {DW_PAIR(5, 1), DW_PAIR(5, 2)}}; /* [K][S][EDGE] */
 #endif
 
-/* The activations that are no clamp, on `count` outputs that were just stored. */
+/* The activations that are not done in registers, on `count` outputs that were just stored. */
 static void dw_activate(const dw_job *j, const dw_span *s, int64_t count) {
   const er_view *residual = &j->c->in[3], *slope = &j->c->in[4];
-  for (int64_t ox = s->ox; ox < s->ox + count; ox++)
-    activate_row(j->act, er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1), slope->data ? (const float *)slope->data + s->c0 : NULL,
-                 s->residual && j->res == ER_RES_AFTER ? s->residual + ox * residual->ld + s->c0 : NULL,
-                 s->to + ox * j->y.ld + s->c0, (int)(s->c1 - s->c0));
+  activate_tile(j->act, er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1),
+                slope->data ? (const float *)slope->data + s->c0 : NULL,
+                s->residual && j->res == ER_RES_AFTER ? s->residual + s->ox * residual->ld + s->c0 : NULL, residual->ld,
+                s->to + s->ox * j->y.ld + s->c0, j->y.ld, (int)count, (int)(s->c1 - s->c0));
 }
 
 #define DW_NEAR (16 * 1024)   /* bytes that stay in the first-level cache: of weights, or of outputs to be activated */
@@ -206,7 +206,7 @@ static void dw_row(const dw_job *j, int64_t n, int64_t oy, int64_t c0, int64_t c
 #if DW_STRIPS
     if (formed) {
       int64_t strips = s.ox * j->sw >= j->pl && end > s.ox ? (end - s.ox) / DW_STRIP : 0, left = j->y.w - s.ox;
-      if (j->act > ER_ACT_CLAMP && strips > near) strips = near;
+      if (!act_in_registers(j->act) && strips > near) strips = near;
       count = strips ? strips * DW_STRIP : left < DW_STRIP ? left : DW_STRIP;
       int64_t rest = dw_forms[j->kh == 5][j->sh == 2][!strips](j, &s, strips ? strips : count);
       dw_span part = s;
@@ -214,7 +214,7 @@ static void dw_row(const dw_job *j, int64_t n, int64_t oy, int64_t c0, int64_t c
     } else
 #endif
       dw_pixel(j, &s, c0);
-    if (j->act > ER_ACT_CLAMP) dw_activate(j, &s, count);
+    if (!act_in_registers(j->act)) dw_activate(j, &s, count);
     s.ox += count;
   }
 }
@@ -235,9 +235,8 @@ static void run_dwconv_f32(const er_call *c) {
   dw_job j = {.c = c, .x = conv_view(&c->in[0]), .y = conv_view(&c->out[0]), .from = c->in[0].data, .w = c->in[1].data,
               .kh = p[CONV_KH], .kw = p[CONV_KW], .sh = p[CONV_SH], .sw = p[CONV_SW], .pt = p[CONV_PT], .pl = p[CONV_PL],
               .dh = p[CONV_DH], .dw = p[CONV_DW], .act = p[CONV_ACT], .res = p[CONV_RES]};
-  int clamp = j.act == ER_ACT_CLAMP;
-  j.low = clamp ? er_param_f32(c, CONV_P0) : -__builtin_inff();
-  j.high = clamp ? er_param_f32(c, CONV_P1) : __builtin_inff();
+  j.low = er_param_f32(c, CONV_P0);
+  j.high = er_param_f32(c, CONV_P1);
   if (j.y.n * j.y.h * j.y.w * j.y.c == 0) return;
   int64_t blocks = (j.x.c + DW_BLOCK - 1) / DW_BLOCK;
   int64_t per = DW_CACHE / ((j.x.w + 1) * (j.kh + 1) * 4 * DW_BLOCK);

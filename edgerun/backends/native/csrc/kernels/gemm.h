@@ -71,8 +71,8 @@ static __attribute__((noinline)) void gemm_finish(const float *tile, int rows, i
       vf v = vload(tile + j), q = v;
       if (r) q = left >= VL ? vload(r + j) : vload_part(r + j, left);
       if (r && e->res == ER_RES_BEFORE) v += q;
-      if (e->act == ER_ACT_CLAMP) v = vat_most(vat_least(v, low), high);
-      if (r && e->act <= ER_ACT_CLAMP && e->res == ER_RES_AFTER) v += q;
+      v = act_apply(e->act, v, low, high);
+      if (r && act_in_registers(e->act) && e->res == ER_RES_AFTER) v += q;
       if (left >= VL) vstore(c + j, v); else vstore_part(c + j, v, left);
     }
   }
@@ -146,6 +146,12 @@ ER_INLINE void gemm_piece(const int MR, const int NV, const float *const *rows, 
 #pragma GCC unroll 4
         for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, vat_most(vat_least(acc[i][j], low), high));
       }
+    } else if (e->act == ER_ACT_HARDSWISH) {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, act_hardswish(acc[i][j]));
+      }
     } else {
 #pragma GCC unroll 16
       for (int i = 0; i < MR; i++) {
@@ -216,10 +222,9 @@ ER_INLINE void gemm_tile(int mr, const float *const *rows, const gemm_shape *s, 
   int columns = (int)(n - first < width ? n - first : width);
   const float *bias = e->bias ? e->bias + first : NULL;
   gemm_table[mr][width == GEMM_NR && GEMM_NR != GEMM_HALF](rows, s, b, c, ldc, columns, bias, e, prefetch, prefetch_step);
-  if (e->act > ER_ACT_CLAMP)
-    for (int i = 0; i < mr; i++)
-      activate_row(e->act, e->p0, e->p1, e->slope ? e->slope + first : NULL,
-                   e->residual && e->res == ER_RES_AFTER ? e->residual + i * e->residual_ld : NULL, c + i * ldc, columns);
+  if (!act_in_registers(e->act))
+    activate_tile(e->act, e->p0, e->p1, e->slope ? e->slope + first : NULL, e->res == ER_RES_AFTER ? e->residual : NULL,
+                  e->residual_ld, c, ldc, mr, columns);
 }
 
 /* How M x N x K work is cut into items: blocks of row tiles by blocks of panels. */

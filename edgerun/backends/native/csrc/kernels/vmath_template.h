@@ -3,6 +3,7 @@
  *   VM_(name)         the name of an instance
  *   VM_BITS(x)        float bits as VM_I;  VM_FLOAT(i) the inverse
  *   VM_MASK(cond)     a comparison as a mask of all ones or all zeros in each lane
+ *   VM_AT_LEAST(x, low), VM_AT_MOST(x, high)   clamps by a constant that pass NaN;  VM_RECIPROCAL(x) for x >= 1
  * Straight-line code without branches, so that the vector instances stay vectors on every ISA. Coefficients are minimax
  * fits on the stated intervals; errors are relative unless said otherwise, measured over the whole range by the tests.
  */
@@ -26,8 +27,7 @@ VM_INLINE VM_F VM_(copysign)(VM_F magnitude, VM_F sign) {
 
 /* e^x, 1.2e-7: x = k ln 2 + r, |r| <= ln 2 / 2; 2^k in two factors reaches infinity and the denormals. */
 VM_INLINE VM_F VM_(exp)(VM_F x) {
-  VM_F t = VM_SELECT(VM_MASK(x < -104.0f), (VM_F){0} - 104.0f, x); /* NaN passes both clamps */
-  t = VM_SELECT(VM_MASK(x > 89.0f), (VM_F){0} + 89.0f, t);
+  VM_F t = VM_AT_MOST(VM_AT_LEAST(x, -104.0f), 89.0f);
   VM_F shifted = t * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the integer is in the low bits */
   VM_F k = shifted - 12582912.0f;
   VM_I n = VM_BITS(shifted) - 0x4b400000;
@@ -44,8 +44,7 @@ VM_INLINE VM_F VM_(exp)(VM_F x) {
 
 /* e^x for softmax and the like, where x <= 0 and not NaN matters only as NaN: results below 2^-126 may be 0. 1.2e-7. */
 VM_INLINE VM_F VM_(exp_fast)(VM_F x) {
-  VM_F t = VM_SELECT(VM_MASK(x < -87.3f), (VM_F){0} - 87.3f, x);
-  t = VM_SELECT(VM_MASK(x > 88.0f), (VM_F){0} + 88.0f, t);
+  VM_F t = VM_AT_MOST(VM_AT_LEAST(x, -87.3f), 88.0f);
   VM_F shifted = t * 1.44269504f + 12582912.0f;
   VM_F k = shifted - 12582912.0f;
   VM_I n = VM_BITS(shifted) - 0x4b400000;
@@ -96,8 +95,8 @@ VM_INLINE VM_F VM_(log1p)(VM_F x) {
 
 /* 1 / (1 + e^-x), 2e-7. */
 VM_INLINE VM_F VM_(sigmoid)(VM_F x) {
-  VM_F t = VM_SELECT(VM_MASK(x < -88.0f), (VM_F){0} - 88.0f, x); /* e^88 is the last finite power needed */
-  VM_F y = 1.0f / (1.0f + VM_(exp_fast)(-t));
+  VM_F t = VM_AT_LEAST(x, -88.0f); /* e^88 is the last finite power needed */
+  VM_F y = VM_RECIPROCAL(1.0f + VM_(exp_fast)(-t));
   return VM_SELECT(VM_MASK(x != x), x, y);
 }
 
@@ -109,8 +108,8 @@ VM_INLINE VM_F VM_(tanh)(VM_F x) {
   p = p * u + 0.13332747f;
   p = p * u - 0.33333328f;
   VM_F small = p * u * x + x;
-  VM_F capped = VM_SELECT(VM_MASK(a > 10.0f), (VM_F){0} + 10.0f, a);
-  VM_F large = VM_(copysign)(1.0f - 2.0f / (VM_(exp_fast)(capped + capped) + 1.0f), x);
+  VM_F capped = VM_AT_MOST(a, 10.0f);
+  VM_F large = VM_(copysign)(1.0f - 2.0f * VM_RECIPROCAL(VM_(exp_fast)(capped + capped) + 1.0f), x);
   VM_F y = VM_SELECT(VM_MASK(a < 0.625f), small, large);
   return VM_SELECT(VM_MASK(x != x), x, y);
 }
@@ -125,7 +124,7 @@ VM_INLINE VM_F VM_(erf)(VM_F x) {
   p = p * u - 0.37612626f;
   p = p * u + 1.1283791f;
   VM_F small = p * x;
-  VM_F t = VM_SELECT(VM_MASK(a > 4.0f), (VM_F){0} + 4.0f, a);
+  VM_F t = VM_AT_MOST(a, 4.0f);
   VM_F q = t * -1.6972090e-7f - 1.9263081e-5f;
   q = q * t + 4.2650747e-4f;
   q = q * t - 4.1537830e-3f;

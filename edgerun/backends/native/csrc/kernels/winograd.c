@@ -173,10 +173,10 @@ ER_INLINE void wino_filter(const int M, const float *g, int64_t tap, float *u, i
   }
 }
 
-/* Output tile at row ty, column tx: channels [first, first + width) from the products m [A*A][chunk][slice].
- * INSIDE: all of it belongs to the output. */
-ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j, const float *m, int64_t step, int64_t ty,
-                                int64_t tx, int64_t first, int width) {
+/* Output tile at row ty, column tx, of which only what belongs to the output is stored: channels [first, first + width)
+ * from the products m [A*A][chunk][slice]. */
+ER_INLINE void wino_output_tile(const int M, const wino_job *j, const float *m, int64_t step, int64_t ty, int64_t tx,
+                                int64_t first, int width) {
   enum { MAXA = 6, MAXM = 4 };
   const int A = M + 2;
   const int32_t *p = j->c->param;
@@ -184,6 +184,7 @@ ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j
   const float *bias = j->c->in[2].data;
   const vf low = vsplat(er_param_f32(j->c, CONV_P0)), high = vsplat(er_param_f32(j->c, CONV_P1));
   const int act = p[CONV_ACT], res = p[CONV_RES];
+  const int64_t rows = j->y.h - ty, columns = j->y.w - tx;
   for (int n = 0; n < width; n += VL) {
     int left = width - n < VL ? width - n : VL;
     vf q[MAXM * MAXA], b = bias ? wino_load(bias + first + n, left) : vsplat(0.0f);
@@ -200,16 +201,16 @@ ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j
     for (int y = 0; y < M; y++) { /* rows */
       vf v[MAXM];
       if (M == 4) wino_out4(v, q + y * A); else wino_out2(v, q + y * A);
-      if (!INSIDE && ty + y >= j->y.h) continue;
+      if (y >= rows) break;
 #pragma GCC unroll 4
       for (int x = 0; x < M; x++) {
-        if (!INSIDE && tx + x >= j->y.w) continue;
+        if (x >= columns) break;
         int64_t at = (ty + y) * j->y.w + tx + x;
         vf s = v[x] + b, k = s;
         if (j->residual) k = wino_load(j->residual + at * residual_ld + first + n, left);
         if (j->residual && res == ER_RES_BEFORE) s += k;
-        if (act == ER_ACT_CLAMP) s = vat_most(vat_least(s, low), high);
-        if (j->residual && res == ER_RES_AFTER && act <= ER_ACT_CLAMP) s += k;
+        s = act_apply(act, s, low, high);
+        if (j->residual && res == ER_RES_AFTER && act_in_registers(act)) s += k;
         wino_store(j->to + at * j->y.ld + first + n, s, left);
       }
     }
@@ -218,17 +219,16 @@ ER_INLINE void wino_output_tile(const int M, const int INSIDE, const wino_job *j
 ER_INLINE void wino_output(const int M, const wino_job *j, int64_t tile, const float *m, int64_t step, int64_t first, int width) {
   const int32_t *p = j->c->param;
   int64_t t = j->first + tile, ty = t / j->across * M, tx = t % j->across * M;
-  if (ty + M <= j->y.h && tx + M <= j->y.w) wino_output_tile(M, 1, j, m, step, ty, tx, first, width);
-  else wino_output_tile(M, 0, j, m, step, ty, tx, first, width);
-  if (p[CONV_ACT] <= ER_ACT_CLAMP) return;
+  wino_output_tile(M, j, m, step, ty, tx, first, width);
+  if (act_in_registers(p[CONV_ACT])) return;
   const float *slope = j->c->in[4].data;
-  for (int64_t y = ty; y < ty + M && y < j->y.h; y++)
-    for (int64_t x = tx; x < tx + M && x < j->y.w; x++) {
-      int64_t at = y * j->y.w + x;
-      activate_row(p[CONV_ACT], er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1), slope ? slope + first : NULL,
-                   j->residual && p[CONV_RES] == ER_RES_AFTER ? j->residual + at * j->c->in[3].ld + first : NULL,
-                   j->to + at * j->y.ld + first, width);
-    }
+  const int64_t residual_ld = j->c->in[3].ld, columns = tx + M < j->y.w ? M : j->y.w - tx;
+  for (int64_t y = ty; y < ty + M && y < j->y.h; y++) {
+    int64_t at = y * j->y.w + tx;
+    activate_tile(p[CONV_ACT], er_param_f32(j->c, CONV_P0), er_param_f32(j->c, CONV_P1), slope ? slope + first : NULL,
+                  j->residual && p[CONV_RES] == ER_RES_AFTER ? j->residual + at * residual_ld + first : NULL, residual_ld,
+                  j->to + at * j->y.ld + first, j->y.ld, (int)columns, width);
+  }
 }
 
 /* An item: the output channels of a slice for a part of the block's tiles. */
